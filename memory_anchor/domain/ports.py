@@ -206,6 +206,74 @@ class MemoryStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedRow:
+    """What searching needs of a stored version; no text of it.
+
+    number: the store's, never used twice. changed: the number of its last write. Times are microseconds since 1970.
+    terms, weights: its words. traits: bytes of `language.traits`, empty where they are to be worked out. checksum: of
+    its vectors and words; words_checksum: of its words alone.
+    """
+
+    number: int
+    changed: int
+    point_id: str
+    collection: str
+    state: str
+    audience: str
+    type: str
+    account: str
+    project: str
+    conversation: str
+    conversation_seq: int | None
+    recorded_at: int
+    recorded_to: int
+    happened_at: int
+    when_at: int | None
+    content_at: int | None
+    traits: bytes
+    vectors: Mapping[str, Matrix]
+    terms: NDArray[np.uint32]
+    weights: NDArray[np.float32]
+    checksum: int
+    words_checksum: int
+
+
+class CandidateSearch(Protocol):
+    """Whoever answers a store's searches in its place. None: not now, search yourself."""
+
+    def nearest(
+        self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
+    ) -> list[Hit] | None:
+        """Return what `MemoryStore.nearest` does, but for a few that a shortlist may miss among very many."""
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
+        """Return what `MemoryStore.matching` does."""
+
+
+@runtime_checkable
+class FollowedStore(Protocol):
+    """A store whose writes are numbered in the order they were committed, erasing included, so that a copy of it can
+    follow: whoever has taken in all up to a number has missed none below it. searched_by: who answers its searches."""
+
+    searched_by: CandidateSearch | None
+
+    def last_change(self) -> int:
+        """Return the number of the last write, 0 before the first; as cheap as a query can be."""
+
+    def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> list[FollowedRow]:
+        """Return versions that were last written in these numbers, in this order, a piece of them; [] at the end."""
+
+    def versions(self, collections: Sequence[str], *, above: int) -> list[FollowedRow]:
+        """Return versions of these collections above a number of theirs, a piece in this order; [] at the end."""
+
+    def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
+        """Return collection and point of what was erased in these numbers."""
+
+    def numbers(self, collection: str, where: Where) -> list[int]:
+        """Return the numbers of the collection's versions that fulfil a filter; others' may be among them."""
+
+
+@dataclass(frozen=True, slots=True)
 class SharedRecord:
     """A named record as it was read. revision: of this content; every write makes another one."""
 

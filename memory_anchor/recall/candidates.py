@@ -1,11 +1,11 @@
 """Candidates of one search: what is found by words and by meaning in every layer.
 
-Where the mirror holds the whole store (this process alone writes to it, and it was read once), a search that is limited
-by nothing but who may read what finds them there, among the rows that are readable and current: no trip to the engine,
-which checks its filter on every vector and builds an object a hit (10,000 memories: 0.7 ms instead of 6; 100,000:
-3 instead of 30). Any further limit, another store and the first seconds go to the engine, every filter pushed down. A
-layer that fails there is left out with a note; the others answer. Either way memories are checked once more
-before they are shown.
+Where the mirror holds the whole store and follows it, every search finds them there, among the rows that its filter
+lets through. Of a store that does not number its writes, and that this process alone writes to, it answers what is
+limited by nothing but who may read what: no trip to the engine, which checks its filter on every vector and builds an
+object a hit (10,000 memories: 0.7 ms instead of 6; 100,000: 3 instead of 30). The rest goes to the engine, every filter
+pushed down. A layer that fails there is left out with a note; the others answer. Either way memories are checked once
+more before they are shown.
 
 Rejected: asking the engine for words while the query is embedded, and for the layers side by side: on two cores it took
 as long, since embedding and a single engine query keep both of them busy. The mirror's part of it is asked then.
@@ -14,7 +14,7 @@ as long, since embedding and a single engine query keep both of them busy. The m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Layer, Status
 from memory_anchor.domain.model import audiences as audiences_of
-from memory_anchor.domain.ports import Hit, SparseVector
+from memory_anchor.domain.ports import FollowedStore, Hit, SparseVector
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 
     from memory_anchor.domain.model import Actor, Memory
     from memory_anchor.domain.ports import Matrix, MemoryStore
-    from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.index import Index
+    from memory_anchor.recall.mirror import Mirror
     from memory_anchor.recall.scoring import PreparedQuery
     from memory_anchor.recall.search_context import SearchContext
+    from memory_anchor.recall.word_table import WordScores
 
 CANDIDATES = 80
 """Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
@@ -50,9 +52,13 @@ JUST_WRITTEN = 40
 LISTED_MAX = 2_000
 """Memories of a period that are looked through for different ones."""
 WRITTEN_HERE = ("edge", "dict", "sqlite")
-"""Kinds of store that no other process writes to: of any other no answer is kept."""
+"""Kinds of store that no other process writes to."""
 BARE_READ = 50
 """Memories without a vector that a search reads again, the newest of them, where other engines embed too."""
+
+
+Asked = Mapping[str, tuple[Where, Sequence[int] | None]]
+"""Collection -> its filter, and the versions that the store finds by what the mirror does not know of it."""
 
 
 def points_to_read(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders: Iterable[str]) -> list[str]:
@@ -66,15 +72,34 @@ def points_to_read(store: MemoryStore, mirror: Mirror, points: Sequence[str], em
     return [*missing, *{mirror.points[row] for found in waiting for row in found.tolist()}]
 
 
+def keeps_answers(store: MemoryStore) -> bool:
+    """Return whether answers may be kept: nobody else writes to this store, or it says when somebody did."""
+    return store.kind in WRITTEN_HERE or isinstance(store, FollowedStore)
+
+
 def audience_key(actor: Actor) -> tuple[str, ...]:
     """Return the audiences an actor belongs to, as `Mirror.readable_in` wants them."""
     return tuple(sorted(audiences_of(actor.scope)))
 
 
-def from_mirror(mirror: Mirror, context: SearchContext, words: WordScores) -> NDArray[np.int64]:
-    """Return the rows of a whole mirror that an open request finds, sorted."""
+def asked_of_index(index: Index, context: SearchContext) -> Asked:
+    """Return what the mirror needs of the store to find what the request does; nothing for an open request."""
+    request = context.request
+    if request.is_unfiltered:
+        return {}
+    wheres = {layer.value: where_of(context.actor, request, layer) for layer in request.searched()}
+    return {name: (where, index.asked_of_store(name, where)) for name, where in wheres.items()}
+
+
+def from_mirror(mirror: Mirror, context: SearchContext, words: WordScores, asked: Asked) -> NDArray[np.int64]:
+    """Return the rows of a whole mirror that the request finds, sorted. asked: `asked_of_index`."""
     readers = audience_key(context.actor)
-    groups = [mirror.readable_in(layer.value, readers) for layer in context.request.searched()]
+    groups = [
+        mirror.found_by(layer.value, *asked[layer.value])
+        if layer.value in asked
+        else mirror.readable_in(layer.value, readers)
+        for layer in context.request.searched()
+    ]
     breadth = CANDIDATES if context.query.end is None else OF_A_KIND
     depth = QUOTED if phrases(context.request.query) else breadth
     return among(mirror, groups, context.query, words, depth=depth, breadth=breadth)

@@ -1,7 +1,12 @@
 """What searches read of the store, kept in step with it: the mirror, the embedding queues, and when they changed.
 
-A writer calls `note_written`; everything else comes from the store, at once for what a search needs (`_filled`)
-or page by page in the background (`warm`). The generation moves with every change, so that no older answer is used.
+A store that numbers its writes is followed: the first search reads what the mirror needs of all versions, without their
+texts (a second for 100,000), and every search first takes in what was written since, by whatever process, with one
+cheap query where that is nothing. The mirror then answers every search, the store's own too (`searched_by`), up to
+`MAX_ROWS`. Another store: a writer calls `note_written`; everything else comes from the store, at once for what a
+search needs (`filled`) or page by page in the background (`warm`).
+
+The generation moves with every change, so that no older answer is used.
 """
 
 from __future__ import annotations
@@ -19,18 +24,23 @@ from memory_anchor.base.json_values import Json
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.domain.model import SEARCHABLE_STATES, Layer, Memory, Status
-from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, FollowedStore, SparseVector
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.recall.candidates import points_to_read
+from memory_anchor.language.traits import traits_of, unpacked
+from memory_anchor.recall.candidates import WRITTEN_HERE, points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, quarantine_name
-from memory_anchor.recall.mirror import Mirror
-from memory_anchor.recall.request import SEARCHED_LAYERS
+from memory_anchor.recall.mirror import MAX_ROWS, Mirror
+from memory_anchor.recall.mirror_row import row_of_followed
+from memory_anchor.recall.request import SEARCHED_LAYERS, SearchRequest
+from memory_anchor.recall.row_columns import asked_of_store
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import Matrix, MemoryStore, Snapshot
+    from numpy.typing import NDArray
+
+    from memory_anchor.domain.ports import FollowedRow, Hit, Matrix, MemoryStore, Snapshot
     from memory_anchor.recall.query_embedder import QueryEmbedder
 
 DRAINED_BY_SEARCH = 3
@@ -41,6 +51,8 @@ MARKS_PAGE = 1000
 """The same where only what may move of each is read."""
 WORTH_TAKING = 0.7
 """Share of a snapshot that must still hold: the rest takes memory until the store is read anew."""
+ROOM_SHARE = 16
+"""A loaded mirror has room for such a part more."""
 SAVED_FROM = 2000
 """Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
 CURRENT = Where(all_of=(OneOf("state", (*sorted(SEARCHABLE_STATES), Status.PENDING.value)),))
@@ -72,6 +84,10 @@ class Index:
         self.generation = 0
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
+        self._followed = store if isinstance(store, FollowedStore) else None
+        self._following, self._seen, self._is_too_large = threading.Lock(), 0, False
+        if self._followed is not None:
+            self._followed.searched_by = self
         self._counted: dict[str, tuple[int, int]] = {}
         self._queues = {
             name: EmbeddingQueue(
@@ -106,7 +122,8 @@ class Index:
             if self._written_meanwhile is not None:
                 self._written_meanwhile.add(memory.point_id)
             known, era = memory.point_id in self.mirror.row_of, self.mirror.era
-            self.mirror.add_all({memory.point_id: entry}, collection)
+            if not self.mirror.is_whole or self._followed is None:
+                self.mirror.add_all({memory.point_id: entry}, collection)
             self._is_cold |= self.mirror.era != era  # full of old versions: it began anew
             fresh = isinstance(written, Entry) and not known and memory.state in SEARCHABLE_STATES
             for name, queue in self._queues.items():
@@ -128,6 +145,8 @@ class Index:
         What the last process saved is loaded first: then only what has changed since is read. The mirror is whole
         afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
+        if self.follow():
+            return len(self.mirror)
         with self._warming:  # one at a time: `_written_meanwhile` is for one reading
             with self.lock:
                 era, self._written_meanwhile = self.mirror.era, set()
@@ -142,6 +161,114 @@ class Index:
                 with self.lock:
                     self._written_meanwhile = None
         return read
+
+    # --- following -------------------------------------------------------------------------------------------------
+
+    def follow(self) -> bool:
+        """Take in what any process wrote since; return whether the mirror now answers every search.
+
+        The first time everything is read. False: the store is not followed, or holds more than the mirror.
+        """
+        store = self._followed
+        if store is None or self._is_too_large:
+            return False
+        last = store.last_change()
+        if last != self._seen or not self.mirror.is_whole:
+            with self._following:
+                if not self.mirror.is_whole and not self._load(store):
+                    return False
+                self._take_in(store, last)
+        return True
+
+    def _load(self, store: FollowedStore) -> bool:
+        """Read what the mirror needs of all versions; return whether they fit.
+
+        What is written meanwhile has a number above the one that was read first, and is taken in after it.
+        """
+        seen, era, layers = store.last_change(), self.mirror.era, [layer.value for layer in SEARCHED_LAYERS]
+        count = sum(self.store.count(layer, Where()) for layer in layers)
+        self._is_too_large = count > MAX_ROWS
+        if self._is_too_large:
+            return False
+        loaded, above = self._next_mirror(), 0
+        loaded.reserve(count + count // ROOM_SHARE)
+        while versions := store.versions(layers, above=above):
+            self._put(loaded, versions)
+            above = versions[-1].number
+        loaded.settle()
+        with self.lock:
+            self.generation += 1
+            if self.mirror.era == era:
+                loaded.is_whole, self.mirror, self._seen = True, loaded, seen
+        return self.mirror.is_whole
+
+    def _take_in(self, store: FollowedStore, last: int) -> None:
+        """Take in the writes up to this number."""
+        above, layers = self._seen, [layer.value for layer in SEARCHED_LAYERS]
+        if last <= above:
+            return
+        gone = [point for _, point in store.gone(above=above, up_to=last)]
+        with self.lock:
+            mirror = self.mirror
+            self.generation += bool(gone)
+            mirror.drop(gone)
+        while changed := store.changes(layers, above=above, up_to=last):
+            above = changed[-1].changed
+            with self.lock:
+                self.generation += self._put(mirror, changed)
+        self._seen = last
+
+    def _put(self, mirror: Mirror, versions: Sequence[FollowedRow]) -> bool:
+        """Put versions into a mirror; return whether anything changed. Texts are read only where traits are missing."""
+        traits = {row.point_id: found for row in versions if (found := unpacked(row.traits)) is not None}
+        for layer in SEARCHED_LAYERS:
+            unread = [row.point_id for row in versions if row.point_id not in traits and row.collection == layer.value]
+            entries = self.store.get(layer.value, unread) if unread else []
+            for group in self._quarantine.safe_groups(entries, _content):
+                with self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}):
+                    traits |= {entry.memory.point_id: traits_of(entry.memory) for entry in group}
+        rows = [row_of_followed(row, traits[row.point_id]) for row in versions if row.point_id in traits]
+        return mirror.follow(rows, {row.point_id: row.vectors for row in versions})
+
+    def finds(self, request: SearchRequest) -> bool:
+        """Return whether the mirror, once it is whole, finds what a request does: of a store that it follows always."""
+        if self._followed is not None:
+            return not self._is_too_large
+        return request.is_unfiltered and self.store.kind in WRITTEN_HERE
+
+    def asked_of_store(self, collection: str, where: Where) -> list[int] | None:
+        """Return the numbers of the versions that fulfil what the mirror's columns do not know of a filter."""
+        asked = asked_of_store(where, self.query_embedder.identities)
+        return None if asked is None or self._followed is None else self._followed.numbers(collection, asked)
+
+    def nearest(
+        self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
+    ) -> list[Hit] | None:
+        rows = self._fulfilling(collection, where) if using in self.query_embedder.identities else None
+        if rows is None:
+            return None
+        mirror, found = rows
+        with self.lock:
+            return mirror.nearest_hits(np.asarray(vector, np.float32), found, limit=limit, using=using)
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
+        rows = self._fulfilling(collection, where)
+        if rows is None:
+            return None
+        mirror, found = rows
+        with self.lock:
+            return mirror.matching_hits(words, collection, found, limit=limit)
+
+    def _fulfilling(self, collection: str, where: Where) -> tuple[Mirror, NDArray[np.int64]] | None:
+        """Return the rows of the whole mirror that fulfil a filter; None where it does not hold the collection."""
+        if collection not in {layer.value for layer in SEARCHED_LAYERS} or not self.follow():
+            return None
+        numbers = self.asked_of_store(collection, where)
+        with self.lock:
+            mirror = self.mirror
+            return (mirror, mirror.fulfilling(collection, where, numbers)) if mirror.is_whole else None
+
+    # --- reading another store -------------------------------------------------------------------------------------
 
     def _read_all(self, collection: str, era: int) -> int:
         """Read a collection into the mirror and return how many; it stops where the mirror is emptied meanwhile."""
@@ -336,7 +463,8 @@ class Index:
     def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
         with self.lock:
             self.generation += 1
-            self.mirror.set_vectors(vectors, using)
+            if self._followed is None or not self.mirror.is_whole:
+                self.mirror.set_vectors(vectors, using)
             if self._written_meanwhile is not None:
                 self._written_meanwhile.update(vectors)
         if self._snapshot is not None:
@@ -347,8 +475,12 @@ class Index:
 
         A search stays with one mirror, whatever replaces it meanwhile: its rows are numbers of this one.
         """
+        if mirror is None:
+            self.follow()
         with self.lock:
             mirror = self.mirror if mirror is None else mirror
+            if self._followed is not None and mirror.is_whole:
+                return mirror
             missing = points_to_read(self.store, mirror, list(points), self.query_embedder.identities)
         for layer in SEARCHED_LAYERS if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import compress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.domain.model import FOREVER, SEARCHABLE_STATES, Memory, Tag
-from memory_anchor.domain.ports import DENSE, Entry, Mark, SparseVector
+from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Tag
+from memory_anchor.domain.ports import DENSE, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import Where
-from memory_anchor.language.indexing import searched_words
-from memory_anchor.language.traits import Traits, traits_of
 from memory_anchor.recall.centring import Centring
-from memory_anchor.recall.row_columns import NONE, TIMES, Found, Names, RowColumns, micros
+from memory_anchor.recall.mirror_row import MirrorRow, Place, RowTraits, row_of_entry
+from memory_anchor.recall.ranking import inverse_frequency, saturated
+from memory_anchor.recall.row_columns import NONE, TIMES, Names, RowColumns
 from memory_anchor.recall.vector_rows import VectorRows, least
-from memory_anchor.recall.word_table import WordTable
+from memory_anchor.recall.word_table import WordScores, WordTable, part_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,67 +48,23 @@ TEXT_BUCKETS = 1 << 18
 """Texts are counted by a part of their number: rows of a full bucket are looked at one by one."""
 _BY_ROW = (
     *("_live", "_script", "_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged"),
-    *("_length", "_happened", "_shape", "_text", "_said"),
+    *("_length", "_happened", "_shape", "_text", "_said", "_checksum", "_words_checksum"),
 )
-_NONE_AT_FIRST = ("_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged")
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorRow:
-    """A version as the mirror keeps it. place: its conversation on one day, and where in it; None outside of any.
-
-    number: of the store's version, -1 where the store has none. times: microseconds, as `row_columns.TIMES`.
-    """
-
-    point: str
-    number: int
-    collection: str
-    state: str
-    audience: str
-    type: str
-    project: str
-    place: tuple[str, int] | None
-    happened: float
-    times: tuple[int, int, int, int]
-    traits: Traits
-    words: SparseVector
+_NONE_AT_FIRST = (
+    "_project",
+    "_conversation",
+    "_place",
+    "_after",
+    "_before",
+    "_group",
+    "_tagged",
+    "_checksum",
+    "_words_checksum",
+)
 
 
 OtherLanguage = Sequence[Sequence[Sequence[int]]]
 """For each of a question's words the phrases that say it in the other language, each as its term ids."""
-
-
-@dataclass(frozen=True, slots=True)
-class WordScores:
-    """Word evidence over the whole mirror for one query.
-
-    scores: (rows,) BM25 with the project's IDF. conversations: (conversations,) BM25 of whole conversations, aligned
-    with conversation numbers. idf, known: per query term, and whether the project has it at all. abroad: (rows,) share
-    of the query that a memory says in the other language, 0 to 1; None where nothing of it is known.
-    """
-
-    scores: NDArray[np.float32]
-    conversations: NDArray[np.float32]
-    idf: NDArray[np.float64]
-    known: NDArray[np.bool_]
-    abroad: NDArray[np.float32] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowTraits:
-    """What the mirror knows of some rows besides their vectors and words, aligned with them.
-
-    scripts: 1 for Chinese, else 0. conversations: their numbers (a day of one each), -1 outside of any. happened:
-    seconds since 1970. shapes: (n, 4) asks, names a time, names a number (0 or 1) and the log of how much is said.
-    people: the distinct groups of people of these rows, lower case; group: which of them each row has.
-    """
-
-    scripts: NDArray[np.int8]
-    conversations: NDArray[np.int32]
-    happened: NDArray[np.float64]
-    shapes: NDArray[np.float32]
-    people: list[tuple[str, ...]]
-    group: NDArray[np.intp]
 
 
 class Mirror:
@@ -148,6 +104,8 @@ class Mirror:
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
+        self._checksum = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._words_checksum = np.full(FIRST_ROWS, NONE, dtype=np.int64)
         self._text, self._said = np.zeros(FIRST_ROWS, dtype=np.int64), np.zeros(FIRST_ROWS, dtype=np.int64)
         self._text_counts = np.zeros(TEXT_BUCKETS, dtype=np.uint16)
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
@@ -163,32 +121,15 @@ class Mirror:
 
         Their vectors go in together, which takes a third of the time.
         """
-        self.put([self._new_row(point, entry, collection) for point, entry in entries.items()])
+        self.put(
+            [
+                row_of_entry(point, entry, collection, self.conversation_place(entry.memory, collection))
+                for point, entry in entries.items()
+            ]
+        )
         for name in self._rows_of:
             vectors = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
             self.set_vectors(vectors, name)
-
-    def _new_row(self, point: str, entry: Entry, collection: str) -> MirrorRow:
-        memory, scope = entry.memory, entry.memory.scope
-        return MirrorRow(
-            point,
-            NONE,
-            collection,
-            memory.state,
-            memory.audience,
-            memory.type.value,
-            f"{scope.account}|{scope.project}",
-            self.conversation_place(memory, collection),
-            memory.happened_at.timestamp(),
-            (
-                micros(memory.recorded_at),
-                micros(memory.recorded_to or FOREVER),
-                micros(memory.when),
-                micros(memory.content_at),
-            ),
-            traits_of(memory),
-            entry.words or searched_words(memory),
-        )
 
     def put(self, new: Sequence[MirrorRow]) -> None:
         """Add versions, or refresh what may have changed of known ones: all but words and text."""
@@ -212,7 +153,11 @@ class Mirror:
             },
         )
         self._place_in_conversations(rows, [row.place for row in new])
-        for stored in self._rows_of.values():  # the means follow what is found: a store read anew learns from no more
+        self._count(rows)
+
+    def _count(self, rows: NDArray[np.int64]) -> None:
+        """Let the means follow what is found: a store that is read anew learns from no more."""
+        for stored in self._rows_of.values():
             stored.count(rows, self._live[rows], self._script[rows])
 
     def _append(self, new: Sequence[MirrorRow]) -> None:
@@ -229,17 +174,48 @@ class Mirror:
         self._script[part] = [each.script for each in traits]
         self._shape[part] = [each.shape for each in traits]
         self._text[part] = [each.text for each in traits]
+        self._words_checksum[part] = [row.words_checksum for row in new]
         self._said[part] = [each.said for each in traits]
         self._project[part] = [self._projects[row.project] for row in new]
         self._happened[part] = [row.happened for row in new]
         buckets, counts = np.unique(self._text[part] % TEXT_BUCKETS, return_counts=True)
         self._text_counts[buckets] += counts.astype(np.uint16)
-        sizes = np.fromiter((len(row.words.indices) for row in new), np.int32, len(new))
+        sizes = np.fromiter((len(row.terms) for row in new), np.int32, len(new))
         self._length[part] = sizes
         self._words.add(
-            np.concatenate([np.asarray(row.words.indices, np.uint32) for row in new]),
+            np.concatenate([row.terms for row in new]),
             np.repeat(np.arange(first, size, dtype=np.int32), sizes),
-            np.concatenate([np.asarray(row.words.values, np.float32) for row in new]),
+            np.concatenate([row.weights for row in new]),
+        )
+
+    def follow(self, new: Sequence[MirrorRow], vectors: Mapping[str, Mapping[str, Matrix]]) -> bool:
+        """Take in versions as a store has them now; return whether anything changed that a search sees.
+
+        vectors: point -> name -> raw row. Where a text was replaced under its point, the old row goes.
+        """
+        known = {row.point: number for row in new if (number := self.row_of.get(row.point)) is not None}
+        replaced = [row.point for row in new if row.point in known and self._is_replaced(known[row.point], row)]
+        if replaced:
+            self.drop(replaced)
+        moved = [row for row in new if row.point not in self.row_of or not self._is_same(self.row_of[row.point], row)]
+        if not moved:
+            return False
+        self.put(moved)
+        rows = [self.row_of[row.point] for row in moved]
+        wanted = [row.point for row, at in zip(moved, rows, strict=True) if self._checksum[at] != row.checksum]
+        self._checksum[rows] = [row.checksum for row in moved]
+        for name, stored in self._rows_of.items():
+            self.set_vectors({point: vectors[point][name] for point in wanted if name in vectors[point]}, name)
+            bare = [self.row_of[point] for point in wanted if name not in vectors[point]]
+            stored.clear(np.asarray(bare, np.int64), self._script[bare])
+        return True
+
+    def _is_replaced(self, number: int, row: MirrorRow) -> bool:
+        return bool(self._text[number] != row.traits.text or self._words_checksum[number] != row.words_checksum)
+
+    def _is_same(self, number: int, row: MirrorRow) -> bool:
+        return self._checksum[number] == row.checksum and self.columns.holds(
+            number, (row.collection, row.audience, row.state, row.type), row.times
         )
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
@@ -257,8 +233,12 @@ class Mirror:
         self._live[rows] = False
         self.columns.forget(rows)
         self._place_in_conversations(rows, [None] * len(rows))
-        for stored in self._rows_of.values():
-            stored.count(rows, self._live[rows], self._script[rows])
+        self._count(rows)
+
+    def settle(self) -> None:
+        """Make everything ready that the first search would else make: words in order, signs."""
+        self._words.settle()
+        self.sign()
 
     def sign(self) -> None:
         """Make new vectors ready for `nearest`, which else does it itself."""
@@ -270,7 +250,7 @@ class Mirror:
         self._counts.clear()
         self._readable.clear()
 
-    def conversation_place(self, memory: Memory, collection: str) -> tuple[str, int] | None:
+    def conversation_place(self, memory: Memory, collection: str) -> Place | None:
         """Return the conversation (on one day) that a memory belongs to and its place in it; None outside of any.
 
         A connection kept for weeks is not one conversation.
@@ -281,7 +261,7 @@ class Mirror:
         day = memory.happened_at.date().isoformat()
         return f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}", memory.conversation_seq
 
-    def _place_in_conversations(self, rows: NDArray[np.int64], places: Sequence[tuple[str, int] | None]) -> None:
+    def _place_in_conversations(self, rows: NDArray[np.int64], places: Sequence[Place | None]) -> None:
         """Put each row into its conversation, or out of it where it is not live: it would keep its neighbours apart."""
         before, now = self._conversation[rows], np.full(len(rows), NONE, np.int32)
         for at, (row, place) in enumerate(zip(rows.tolist(), places, strict=True)):
@@ -363,9 +343,9 @@ class Mirror:
         self._tag_lists = {tuple(Tag(*tag) for tag in tags): number for number, tags in enumerate(header["tags"])}
         for numbers, names in zip(self._numbered(), header["names"], strict=True):
             numbers.update(zip(names, range(len(names)), strict=True))
-        self._words.load_arrays(_part(arrays, "words"))
+        self._words.load_arrays(part_of(arrays, "words"))
         for name, vectors in self._rows_of.items():
-            vectors.load_arrays(_part(arrays, name), size)
+            vectors.load_arrays(part_of(arrays, name), size)
         self._live[:size] = False
         self._confirmed = np.zeros(size, dtype=bool)
 
@@ -394,8 +374,7 @@ class Mirror:
     def drop_unconfirmed(self) -> int:
         """Drop loaded versions that were not confirmed, out of means and conversations too; return how many stay."""
         rows = np.arange(len(self))
-        for vectors in self._rows_of.values():
-            vectors.count(rows, self._live[rows], self._script[rows])
+        self._count(rows)
         left = ~(self._confirmed & self._live[: len(self)])
         changed = np.unique(self._conversation[: len(self)][left])
         self._conversation[: len(self)][left] = NONE
@@ -490,15 +469,33 @@ class Mirror:
             self._readable[key] = self._newest_of_each_text(inside[self.readable(inside, audiences)])
         return self._readable[key]
 
-    def fulfilling(self, collection: str, where: Where, find: Found) -> NDArray[np.int64]:
-        """Return the rows of a collection that fulfil a filter, sorted. find: as of `RowColumns.fulfilling`."""
-        inside, size = self.columns.rows_of("collection", collection, len(self)), len(self)
+    def fulfilling(self, collection: str, where: Where, numbers: Sequence[int] | None) -> NDArray[np.int64]:
+        """Return the rows of a collection that fulfil a filter, sorted. numbers: as of `RowColumns.fulfilling`."""
+        inside = self.columns.rows_of("collection", collection, len(self))
         embedded = {name: vectors.embedded_rows for name, vectors in self._rows_of.items()}
-        return self.columns.fulfilling(where, inside, embedded, find, size)
+        return self.columns.fulfilling(where, inside, embedded, numbers, len(self))
 
-    def found_by(self, collection: str, where: Where, find: Found) -> NDArray[np.int64]:
+    def found_by(self, collection: str, where: Where, numbers: Sequence[int] | None) -> NDArray[np.int64]:
         """Return the same rows, of those with one text the newest `ROWS_OF_A_TEXT`."""
-        return self._newest_of_each_text(self.fulfilling(collection, where, find))
+        return self._newest_of_each_text(self.fulfilling(collection, where, numbers))
+
+    def nearest_hits(self, query: Matrix, rows: NDArray[np.int64], *, limit: int, using: str) -> list[Hit]:
+        """Return the nearest of these rows by their raw cosine, best first, as a store's `nearest` does."""
+        stored = self._rows_of[using]
+        return self._hits(*stored.nearest_raw(query, rows, self._script[: len(self)], limit=limit))
+
+    def matching_hits(self, words: SparseVector, collection: str, rows: NDArray[np.int64], *, limit: int) -> list[Hit]:
+        """Return the best of these rows by their words, rarity counted over the collection, as a store's `matching`."""
+        inside = self.columns.arrays["collection"][: len(self)] == self.columns.code("collection", collection)
+        count = int(np.count_nonzero(inside & (self._length[: len(self)] > 0)))
+        scores, shares = self._words.scores(words, inside, count)
+        rows = rows[shares[rows]]
+        best = least(-scores[rows], limit)
+        best = best[np.lexsort((rows[best], -scores[rows[best]]))]
+        return self._hits(rows[best], scores[rows[best]])
+
+    def _hits(self, rows: NDArray[np.int64], scores: NDArray[np.floating]) -> list[Hit]:
+        return [Hit(self.points[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
 
     def _newest_of_each_text(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         is_repeated = self._text_counts[self._text[rows] % TEXT_BUCKETS] > ROWS_OF_A_TEXT
@@ -527,8 +524,6 @@ class Mirror:
         self, term_ids: Sequence[int], project: str, abroad: Sequence[Sequence[Sequence[int]]] = ()
     ) -> WordScores:
         """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""
-        from memory_anchor.recall.ranking import inverse_frequency, saturated
-
         mine, count, lengths = self._counts_of(project)
         of_row, conversations = self._conversation[: len(self)], len(self._conversations)
         scores = np.zeros(len(self), dtype=np.float32)
@@ -557,8 +552,6 @@ class Mirror:
     def _abroad(self, concepts: OtherLanguage, mine: NDArray[np.bool_], count: int) -> NDArray[np.float32]:
         """Return the share of these words that every row has: a phrase weighs as its weakest term, of several phrases
         for one word the heaviest counts; each word by its rarity, an unknown one most."""
-        from memory_anchor.recall.ranking import inverse_frequency
-
         total, mass = np.zeros(len(self), dtype=np.float32), 0.0
         for phrases in concepts:
             heaviest = np.zeros(len(self), dtype=np.float32)
@@ -592,8 +585,3 @@ class Mirror:
             )
             self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)
         return self._counts[project]
-
-
-def _part(arrays: Mapping[str, NDArray[np.generic]], name: str) -> dict[str, NDArray[np.generic]]:
-    start = f"{name}."
-    return {part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}

@@ -7,7 +7,7 @@ with them. Conditions mean what they mean in the store (`domain.where`), to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,10 @@ NEVER = np.iinfo(np.int64).min
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 NAMED = ("collection", "audience", "state", "type")
+LISTED = frozenset({"tag", "who"})
+"""Fields of several values: the store has an index of each value alone."""
 TIMES = ("recorded_at", "recorded_to", "when", "content_at")
 _NO_ROWS = np.zeros(0, dtype=np.int64)
-Found = Callable[[Where], Sequence[int]]
-"""Returns the numbers of the store's versions that fulfil a filter."""
 
 
 def micros(instant: datetime | None) -> int:
@@ -70,8 +70,9 @@ class RowColumns:
         self._in_order = None
 
     def forget(self, rows: NDArray[np.int64]) -> None:
-        """Take rows out of every collection."""
-        self.arrays["collection"][rows] = NONE
+        """Take rows out of every collection; the version they were may come back as another row."""
+        self.arrays["collection"][rows] = self.arrays["number"][rows] = NONE
+        self._in_order = None
 
     def rows_of(self, field: str, name: str, size: int) -> NDArray[np.int64]:
         """Return which of the first `size` rows have this name, sorted."""
@@ -81,31 +82,38 @@ class RowColumns:
             else _NO_ROWS
         )
 
+    def holds(self, row: int, names: Sequence[str], times: Sequence[int]) -> bool:
+        """Return whether a row has these names and times, in the order of `NAMED` and `TIMES`."""
+        return all(
+            self.arrays[field][row] == self.code(field, name) for field, name in zip(NAMED, names, strict=True)
+        ) and all(self.arrays[field][row] == at for field, at in zip(TIMES, times, strict=True))
+
     def code(self, field: str, name: str) -> int:
         """Return the number of a name in its column, -1 where no row has it."""
         return self.names[field].get(name, NONE)
 
     def fulfilling(
-        self, where: Where, rows: NDArray[np.int64], embedded: Mapping[str, NDArray[np.bool_]], find: Found, size: int
+        self,
+        where: Where,
+        rows: NDArray[np.int64],
+        embedded: Mapping[str, NDArray[np.bool_]],
+        numbers: Sequence[int] | None,
+        size: int,
     ) -> NDArray[np.int64]:
-        """Return which of these rows fulfil a filter, in their order.
+        """Return which of these rows, sorted, fulfil a filter, sorted.
 
-        embedded: of every named vector, which rows have it. find: asks the store for what the columns do not know.
-        size: how many rows there are.
+        embedded: of every named vector, which rows have it. numbers: what the store finds by `asked_of_store`, None
+        where nothing is asked of it. size: how many rows there are.
         """
-        rest_all = tuple(each for each in where.all_of if not self._knows(each, embedded))
-        rest_none = tuple(each for each in where.none_of if not self._knows(each, embedded))
-        if rest_all or rest_none:
-            # A list of values alone is read from its own index; anything else lets the columns' indexes help.
-            is_list = not rest_none and all(isinstance(each, OneOf) and each.field in LISTED for each in rest_all)
-            numbers = np.asarray(find(Where(rest_all) if is_list else where), np.int64)
-            found = self._rows_of(numbers, size)
-            rows = np.intersect1d(rows, found) if len(rows) < size else np.sort(found)
+        names = embedded.keys()
+        if numbers is not None:
+            found = np.sort(self._rows_of(np.asarray(numbers, np.int64), size))
+            rows = found[np.isin(found, rows, assume_unique=True)] if len(rows) < size else found
         for condition in where.all_of:
-            if condition not in rest_all:
+            if _knows(condition, names):
                 rows = rows[self._test(condition, rows, embedded)]
         for condition in where.none_of:
-            if condition not in rest_none:
+            if _knows(condition, names):
                 rows = rows[~self._test(condition, rows, embedded)]
         return rows
 
@@ -118,20 +126,6 @@ class RowColumns:
         at = np.searchsorted(known, numbers)
         at[at == size] = 0
         return order[at[known[at] == numbers]] if size else np.zeros(0, np.int64)
-
-    def _knows(self, condition: Condition, embedded: Mapping[str, NDArray[np.bool_]]) -> bool:
-        match condition:
-            case OneOf(field, _):
-                return field in NAMED
-            case Between(field, _, _):
-                return field in TIMES
-            case HasVector(name):
-                return name in embedded
-            case AnyOf(options):
-                inside = (each for option in options for each in (*option.all_of, *option.none_of))
-                return all(self._knows(each, embedded) for each in inside)
-            case _:
-                return False
 
     def _test(
         self, condition: Condition, rows: NDArray[np.int64], embedded: Mapping[str, NDArray[np.bool_]]
@@ -165,9 +159,34 @@ class RowColumns:
                 raise ValueError(f"{type(condition).__name__} is asked of the store")
 
 
-LISTED = frozenset({"tag", "who"})
-"""Fields of several values: the store has an index of each value alone."""
-
-
 def _bound(bound: datetime | float) -> float:
     return micros(bound) if isinstance(bound, datetime) else bound
+
+
+def asked_of_store(where: Where, vectors: Collection[str]) -> Where | None:
+    """Return the filter by which the store must be asked for numbers, None where the columns know it all.
+
+    Lists of values alone are read from the store's index of values; with anything else the whole filter lets the store
+    choose the best of its indexes. vectors: names of the vectors that the mirror has.
+    """
+    rest_all = tuple(each for each in where.all_of if not _knows(each, vectors))
+    rest_none = tuple(each for each in where.none_of if not _knows(each, vectors))
+    if not rest_all and not rest_none:
+        return None
+    is_list = not rest_none and all(isinstance(each, OneOf) and each.field in LISTED for each in rest_all)
+    return Where(rest_all) if is_list else where
+
+
+def _knows(condition: Condition, vectors: Collection[str]) -> bool:
+    match condition:
+        case OneOf(field, _):
+            return field in NAMED
+        case Between(field, _, _):
+            return field in TIMES
+        case HasVector(name):
+            return name in vectors
+        case AnyOf(options):
+            inside = (each for option in options for each in (*option.all_of, *option.none_of))
+            return all(_knows(each, vectors) for each in inside)
+        case _:
+            return False

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix
     from memory_anchor.language.questions import End
     from memory_anchor.language.timewords import TimeWords
-    from memory_anchor.recall.mirror import Mirror, OtherLanguage, RowTraits, WordScores
+    from memory_anchor.recall.mirror import Mirror, OtherLanguage
+    from memory_anchor.recall.mirror_row import RowTraits
     from memory_anchor.recall.ranking import RankingWeights, Scores
     from memory_anchor.recall.search_context import PrecomputedWords
+    from memory_anchor.recall.word_table import WordScores
 
 WITH_NEIGHBOURS = 60
 """How many of the best candidates bring their neighbouring events along."""

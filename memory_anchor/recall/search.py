@@ -158,6 +158,7 @@ class Searcher:
         """
         now = self.clock.now()
         key = (actor.scope, actor.zone, request, self.options)
+        self.index.follow()
         with self.index.lock:
             cached = self._answers.get(key)
             if cached and cached.generation == self.index.generation and cached.since <= now < cached.until:
@@ -374,10 +375,11 @@ class Searcher:
         words are taken under one lock, or a write between them would give rows that the words do not know.
         """
         mirror = self.index.filled({also.point_id: also.layer.value} if also is not None else {})
-        if context.request.is_unfiltered and self._store.kind in candidates.WRITTEN_HERE:
+        if not context.lists_period and self.index.finds(context.request):
+            asked = candidates.asked_of_index(self.index, context)
             with self.index.lock:
                 if mirror.is_whole:
-                    return self._score(context, mirror, None, also)
+                    return self._score(context, mirror, asked, also)
         query, vector = context.query, context.query.row
         with self.index.lock:
             centring = mirror.centring(query.using)
@@ -390,15 +392,18 @@ class Searcher:
             return self._score(context, mirror, list(points), also)
 
     def _score(
-        self, context: SearchContext, mirror: Mirror, points: Sequence[str] | None, also: Memory | None
+        self, context: SearchContext, mirror: Mirror, found_by: Sequence[str] | candidates.Asked, also: Memory | None
     ) -> tuple[Scored | None, NDArray[np.int64]]:
-        """Return what `scores` does. points: what the engine found, None for what the mirror finds, which is locked."""
+        """Return what `scores` does. found_by: points that the engine found, or what the mirror, locked, finds by."""
         query, precomputed = context.query, context.query.precomputed
         if precomputed is not None and precomputed.mirror is mirror and precomputed.changes == mirror.changes:
             words = precomputed.words
         else:
             words = mirror.words(query.term_ids, query.project, query.abroad)
-        found = candidates.from_mirror(mirror, context, words) if points is None else np.sort(mirror.rows(points))
+        if isinstance(found_by, Mapping):
+            found = candidates.from_mirror(mirror, context, words, found_by)
+        else:
+            found = np.sort(mirror.rows(found_by))
         rows = found if also is None else np.union1d(found, mirror.rows([also.point_id]))
         if not len(rows):
             return None, found

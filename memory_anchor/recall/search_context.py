@@ -26,8 +26,9 @@ from memory_anchor.recall.scoring import PreparedQuery
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Actor, Memory
-    from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.mirror import Mirror
     from memory_anchor.recall.query_embedder import QueryEmbedder
+    from memory_anchor.recall.word_table import WordScores
 
 T = TypeVar("T")
 S = TypeVar("S")

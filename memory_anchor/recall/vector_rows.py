@@ -6,7 +6,7 @@ code path can compare a row of one with a row of the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 LEVELS = 127
 """Steps of a component on each side of 0. A cosine then moves by under 0.002, and widening 400 rows takes 0.05 ms
 where float16 took 0.7."""
-SHORTLIST = 4
-SHORTLIST_SHARE = 0.02
-"""The cosine is computed of as many rows, the nearest by signs, for each one asked for, or of this share of all if that
-is more (docs/retrieval.md: what it misses)."""
+COMPARED = 20_000
+"""Of so many rows every cosine is computed."""
+SHORTLIST, SHORTLIST_SHARE, SHORTLIST_LEAST = 10, 0.1, 5_000
+"""Of more rows, that of those nearest by signs: so many for each one asked for, this share of all, and no fewer than
+these (docs/retrieval.md: what it misses)."""
 _BITS = 64
-_BY_ROW = ("_vectors", "_scale", "_embedded", "_learned")
-_BATCH = 4096
+_BY_ROW = ("_vectors", "_scale", "_norm", "_embedded", "_learned")
+_BATCH = 2048
 
 
 class VectorRows:
@@ -43,6 +44,7 @@ class VectorRows:
         self.centring = Centring(identity)
         self._vectors = np.zeros((rows, identity.dimensions), dtype=np.int8)
         self._scale = np.zeros(rows, dtype=np.float32)
+        self._norm = np.ones(rows, dtype=np.float32)
         self._embedded = np.zeros(rows, dtype=bool)
         self._signs = np.zeros((-(-identity.dimensions // _BITS), rows), dtype=np.uint64)
         self._unsigned: set[int] = set()
@@ -97,10 +99,17 @@ class VectorRows:
         self._count += int((~self._embedded[rows]).sum())
         scale = np.abs(vectors).max(axis=1, initial=0.0) / LEVELS
         self._scale[rows] = scale
-        self._vectors[rows] = np.rint(vectors / np.where(scale > 0, scale, 1)[:, None])
+        steps = np.rint(vectors / np.where(scale > 0, scale, 1)[:, None])
+        self._vectors[rows], self._norm[rows] = steps, np.maximum(np.linalg.norm(steps, axis=1), 1)
         self._embedded[rows] = True
         self._unsigned.update(rows.tolist())
         self.count(rows, counts, scripts)
+
+    def clear(self, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> None:
+        """Take the vectors of these rows away."""
+        self.count(rows, np.zeros(len(rows), dtype=bool), scripts)
+        self._count -= int(self._embedded[rows].sum())
+        self._embedded[rows] = False
 
     def count(self, rows: NDArray[np.int64], counts: NDArray[np.bool_], scripts: NDArray[np.int8]) -> None:
         """Let the means learn from the embedded rows that count, and no longer from those that do not."""
@@ -134,21 +143,55 @@ class VectorRows:
 
         scripts: of every row. Among the nearest by signs (`SHORTLIST`) the cosine decides.
         """
-        self.sign(scripts)
-        apart = np.zeros(len(scripts), dtype=np.uint16)
-        for words, of_query in zip(self._signs, _signs(centred[None, :])[:, 0], strict=True):
-            apart += np.bitwise_count(words[: len(scripts)] ^ of_query)
-        found = [np.empty(0, dtype=np.int64)]
+        shortlists = self._shortlists(centred, groups, scripts, limit)
+        found = [first[least(-self.cosines(centred, first, scripts[first]), limit)] for first in shortlists]
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+    def nearest_raw(
+        self, query: Matrix, rows: NDArray[np.int64], scripts: NDArray[np.int8], *, limit: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the `limit` of these rows nearest to a raw row without centring, best first, and their cosines."""
+        script = int(np.count_nonzero(scripts[rows]) * 2 > len(rows))
+        (first,) = self._shortlists(self.centring.query(query, script), [rows], scripts, limit)
+        length = float(np.linalg.norm(query)) or 1.0
+        cosines = self._products(query, first) / (self._norm[first] * np.float32(length))
+        best = least(-cosines, limit)
+        best = best[np.lexsort((first[best], -cosines[best]))]
+        return first[best], cosines[best]
+
+    def _shortlists(
+        self, centred: Matrix, groups: Sequence[NDArray[np.int64]], scripts: NDArray[np.int8], limit: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield of each group the embedded rows that a cosine is computed of."""
+        apart: NDArray[np.uint16] | None = None
         for group in groups:
             embedded = group if self._count == len(scripts) else group[self._embedded[group]]
-            shortlist = max(SHORTLIST * limit, round(SHORTLIST_SHARE * len(embedded)))
-            first = embedded[_fewest(apart[embedded], shortlist)]
-            found.append(first[least(-self.cosines(centred, first, scripts[first]), limit)])
-        return np.concatenate(found)
+            if len(embedded) <= COMPARED:
+                yield embedded
+                continue
+            if apart is None:
+                self.sign(scripts)
+                apart = np.zeros(len(scripts), dtype=np.uint16)
+                for words, of_query in zip(self._signs, _signs(centred[None, :])[:, 0], strict=True):
+                    apart += np.bitwise_count(words[: len(scripts)] ^ of_query)
+            wanted = max(SHORTLIST * limit, round(SHORTLIST_SHARE * len(embedded)), SHORTLIST_LEAST)
+            yield embedded[_fewest(apart[embedded], wanted)]
+
+    def _products(self, query: Matrix, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the product of a row with the steps of each of these rows, piece by piece: they stay in the cache."""
+        products = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), _BATCH):
+            piece = rows[start : start + _BATCH]
+            products[start : start + _BATCH] = self._vectors[piece].astype(np.float32) @ query
+        return products
 
     def cosines(self, centred: Matrix, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:
         """Return the cosine of an already centred row with each row once centred; NaN where one is not embedded."""
-        found = self.centring.cosines(self._vectors[rows], self._scale[rows], scripts, centred)
+        found = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), _BATCH):
+            part = slice(start, start + _BATCH)
+            piece = rows[part]
+            found[part] = self.centring.cosines(self._vectors[piece], self._scale[piece], scripts[part], centred)
         return np.where(self._embedded[rows], found, np.float32(np.nan))
 
     def pairwise_cosines(self, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.recall.ranking import inverse_frequency
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from memory_anchor.domain.ports import SparseVector
 
 TAIL_MOST = 50_000
 """Words in lists by term: some 600 memories. A sixteenth of all where that is more, so each is sorted in seldom."""
@@ -27,6 +31,22 @@ AT_ONCE = 4_096
 class _Postings:
     rows: array[int] = field(default_factory=lambda: array("i"))
     weights: array[float] = field(default_factory=lambda: array("f"))
+
+
+@dataclass(frozen=True, slots=True)
+class WordScores:
+    """Word evidence over the whole mirror for one query.
+
+    scores: (rows,) BM25 with the project's IDF. conversations: (conversations,) BM25 of whole conversations, aligned
+    with conversation numbers. idf, known: per query term, and whether the project has it at all. abroad: (rows,) share
+    of the query that a memory says in the other language, 0 to 1; None where nothing of it is known.
+    """
+
+    scores: NDArray[np.float32]
+    conversations: NDArray[np.float32]
+    idf: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    abroad: NDArray[np.float32] | None = None
 
 
 class WordTable:
@@ -63,6 +83,24 @@ class WordTable:
         if (new := self._tail.get(term)) is None:
             return (rows, weights) if is_known else None
         return np.concatenate([rows, np.array(new.rows)]), np.concatenate([weights, np.array(new.weights)])
+
+    def scores(
+        self, words: SparseVector, inside: NDArray[np.bool_], count: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return of every row its sum of query weight * weight * rarity, and whether it shares a term.
+
+        inside: the rows that count; count: how many of them have words, for the rarity.
+        """
+        scores, shares = np.zeros(len(inside)), np.zeros(len(inside), dtype=bool)
+        for term, weight in zip(words.indices, words.values, strict=True):
+            if (postings := self.of(term)) is None:
+                continue
+            rows, weights = postings
+            own = inside[rows]
+            rarity = inverse_frequency(np.asarray([np.count_nonzero(own)], dtype=float), count)[0]
+            scores[rows[own]] += weight * rarity * weights[own].astype(np.float64)
+            shares[rows[own]] = True
+        return scores, shares
 
     def settle(self) -> None:
         """Sort everything into the three arrays."""
@@ -102,3 +140,9 @@ class WordTable:
         self._rows, self._weights = np.asarray(arrays["rows"], np.int32), np.asarray(arrays["weights"], np.float32)
         if len(self._starts) != len(self._terms) + 1 or self._starts[-1] != len(self._rows):
             raise ValueError("the words do not fit together")
+
+
+def part_of(arrays: Mapping[str, NDArray[np.generic]], name: str) -> dict[str, NDArray[np.generic]]:
+    """Return those arrays whose name begins with `name.`, without it."""
+    start = f"{name}."
+    return {part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}

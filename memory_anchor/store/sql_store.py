@@ -1,8 +1,8 @@
 """The store port over a database: every version, its vectors and its usage in one transaction.
 
-Each method is one statement that reads or one unit that writes. Search is exact and has no index: vectors and words
-are read out of the rows that a filter lets through. That is the reference which faster searches are compared with;
-it costs some 20 ms over 10,000 vectors. Rejected: an index beside it already here, before the truth is one place.
+Each method is one statement that reads or one unit that writes. Search by itself is exact and has no index: vectors and
+words are read out of the rows that a filter lets through, some 20 ms over 10,000 vectors. Whoever follows the store
+(`changes`) and answers faster is asked first (`searched_by`); the exact search is what they are compared with.
 
 Invariant: a write that returned is durable, and one that raised has stored nothing (docs/store.md names the exception).
 """
@@ -26,6 +26,7 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, 
 from memory_anchor.domain.where import Where
 from memory_anchor.store.tables import (
     COLUMNS,
+    FOLLOWED,
     SELECTED,
     SELECTED_COUNT,
     STORED,
@@ -33,6 +34,7 @@ from memory_anchor.store.tables import (
     NewRow,
     condition_of,
     facet_of,
+    followed_of,
     joined_words,
     memory_of,
     micros,
@@ -40,6 +42,7 @@ from memory_anchor.store.tables import (
     point_bytes,
     point_text,
     row_of,
+    terms_alone,
     used_of,
     vector_of,
     vectors_of,
@@ -47,17 +50,20 @@ from memory_anchor.store.tables import (
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Usage
-    from memory_anchor.domain.ports import Matrix
+    from memory_anchor.domain.ports import CandidateSearch, FollowedRow, Matrix
     from memory_anchor.store.database import Database
     from memory_anchor.store.group_commit import Row, SqlLink, Value
 
 IDS_PER_QUERY = 500
+FOLLOWED_AT_ONCE = 1_000
+"""Versions that a follower is given in one answer."""
 ROWS_PER_PIECE = 500
-_NEXT = """select coalesce(max(n), 0) + 1 from
-  (select max(changed) as n from version union all select max(changed) from gone) as numbers"""
+_NUMBERS = "(select max(changed) as n from version union all select max(changed) from gone) as numbers"
+_NEXT = f"select coalesce(max(n), 0) + 1 from {_NUMBERS}"
 _INSERT = f"insert into version(seq, changed, {', '.join(COLUMNS)}, crc) values({', '.join('?' * (len(COLUMNS) + 3))})"
 _USED = """insert into used(seq, last_at, doc, crc) values(?, ?, ?, ?)
   on conflict(seq) do update set last_at = excluded.last_at, doc = excluded.doc, crc = excluded.crc"""
+_NEW_VECTOR = "insert into vec(seq, names, dense, words, crc, traits) values(?, ?, ?, ?, ?, ?)"
 _VECTOR = """insert into vec(seq, names, dense, words, crc) values(?, ?, ?, ?, ?)
   on conflict(seq) do update set names = excluded.names, dense = excluded.dense,
   words = excluded.words, crc = excluded.crc"""
@@ -74,6 +80,7 @@ class SqlStore:
         self._dialect = database.dialect
         self._embedders: dict[str, dict[str, EmbedderIdentity]] = {}
         self.kind = database.dialect.name
+        self.searched_by: CandidateSearch | None = None
 
     # --- collections -----------------------------------------------------------------------------------------------
 
@@ -226,6 +233,10 @@ class SqlStore:
         return {str(name): int(count or 0) for name, count in rows}
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+        if self.searched_by is not None:
+            hits = self.searched_by.nearest(collection, vector, where, limit=limit, using=using)
+            if hits is not None:
+                return hits
         columns, tables = f"version.point, {VECTOR}", "version join vec on vec.seq = version.seq"
         points: list[bytes] = []
         found: list[Matrix] = []
@@ -242,6 +253,10 @@ class SqlStore:
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
         """Rarity is counted over the whole collection, whatever the filter, so every row's words are read."""
+        if self.searched_by is not None:
+            hits = self.searched_by.matching(collection, words, where, limit=limit)
+            if hits is not None:
+                return hits
         test, values = condition_of(where, self._dialect)
         rows = self._database.rows(
             f"""select version.point, vec.words, case when {test} then 1 else 0 end
@@ -258,6 +273,41 @@ class SqlStore:
             shares[owner[at]] = True
         kept = np.flatnonzero(shares & np.array([row[2] == 1 for row in rows]))
         return _best([cast("bytes", rows[each][0]) for each in kept], scores[kept], limit)
+
+    # --- for those who follow ----------------------------------------------------------------------------------------
+
+    def last_change(self) -> int:
+        ((last,),) = self._database.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
+        return cast("int", last)
+
+    def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> list[FollowedRow]:
+        return self._followed("version.changed > ? and version.changed <= ?", "changed", (above, up_to), collections)
+
+    def versions(self, collections: Sequence[str], *, above: int) -> list[FollowedRow]:
+        return self._followed("version.seq > ?", "seq", (above,), collections)
+
+    def _followed(
+        self, test: str, order: str, values: tuple[int, ...], collections: Sequence[str]
+    ) -> list[FollowedRow]:
+        rows = self._database.rows(
+            f"select {FOLLOWED} from version left join vec on vec.seq = version.seq where {test} "
+            f"and version.collection in ({', '.join('?' * len(collections))}) order by version.{order} limit ?",
+            (*values, *collections, FOLLOWED_AT_ONCE),
+        )
+        return [followed_of(row) for row in rows]
+
+    def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
+        rows = self._database.rows(
+            "select collection, point from gone where changed > ? and changed <= ? order by changed", (above, up_to)
+        )
+        return [(str(collection), point_text(cast("bytes", point))) for collection, point in rows]
+
+    def numbers(self, collection: str, where: Where) -> list[int]:
+        if (alone := terms_alone(where)) is not None:
+            rows = self._database.rows(alone[0], tuple(alone[1]))
+        else:
+            rows = self._matches("version.seq", "version", collection, where)
+        return [cast("int", row[0]) for row in rows]
 
     # --- the whole store ---------------------------------------------------------------------------------------------
 
@@ -353,7 +403,7 @@ def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> None:
         link.run(_INSERT, (seq, changed, *row.columns, row.crc))
         link.run_many("insert into term(field, value, seq) values(?, ?, ?)", [(*term, seq) for term in row.terms])
         if row.vector is not None:
-            link.run(_VECTOR, (seq, *row.vector))
+            link.run(_NEW_VECTOR, (seq, *row.vector, row.traits))
         if row.used is not None:
             link.run(_USED, (seq, *row.used))
 

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never, cast
 
 import numpy as np
@@ -27,8 +28,9 @@ from memory_anchor.adapters.revisions import with_revision
 from memory_anchor.base.json_values import parsed, record
 from memory_anchor.domain.errors import BadInput, StoreDamaged
 from memory_anchor.domain.model import FOREVER, Memory, Usage
-from memory_anchor.domain.ports import WORDS, SparseVector
+from memory_anchor.domain.ports import WORDS, FollowedRow, SparseVector
 from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.language.traits import packed, traits_of
 from memory_anchor.store.group_commit import Row, Value
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ create table if not exists version(seq {key} primary key, changed bigint not nul
   layer {text} not null, type {text} not null, account {text} not null, project {text} not null,
   audience {text} not null, state {text} not null, conversation {text} not null, conversation_seq bigint,
   hash {text} not null, recorded_at bigint not null, recorded_to bigint not null, valid_from bigint not null,
-  valid_to bigint not null, happened_at bigint not null, when_at bigint, expires_at bigint, doc {text} not null,
+  valid_to bigint not null, happened_at bigint not null, when_at bigint, expires_at bigint, content_at bigint,
+  doc {text} not null,
   unique(collection, point), unique(id, version, collection));
 create index if not exists by_time on version(collection, state, audience, happened_at);
 create index if not exists newest on version(collection, happened_at, point);
@@ -55,7 +58,7 @@ create table if not exists term(field bigint not null, value {text} not null,
   seq bigint not null references version(seq) on delete cascade, primary key(field, value, seq)){packed};
 create index if not exists term_of on term(seq);
 create table if not exists vec(seq {key} primary key references version(seq) on delete cascade,
-  crc bigint not null, names {text} not null, dense {blob}, words {blob});
+  crc bigint not null, names {text} not null, dense {blob}, words {blob}, traits {blob});
 create table if not exists used(seq {key} primary key references version(seq) on delete cascade,
   crc bigint not null, last_at bigint, doc {text} not null);
 create table if not exists gone(changed {key} primary key, collection {text} not null, point {blob} not null);
@@ -65,7 +68,7 @@ create table if not exists lease(name {text} primary key, holder {text} not null
 COLUMNS = (
     *("collection", "point", "id", "version", "layer", "type", "account", "project", "audience", "state"),
     *("conversation", "conversation_seq", "hash", "recorded_at", "recorded_to", "valid_from", "valid_to"),
-    *("happened_at", "when_at", "expires_at", "doc"),
+    *("happened_at", "when_at", "expires_at", "content_at", "doc"),
 )
 """What the checksum of a version covers, in this order."""
 SELECTED = f"{', '.join(f'version.{name}' for name in COLUMNS)}, version.crc, used.last_at, used.doc, used.crc"
@@ -74,6 +77,10 @@ SELECTED_COUNT = len(COLUMNS) + 4
 STORED = "version left join used on used.seq = version.seq"
 VECTOR = "vec.names, vec.dense, vec.words, vec.crc"
 """What `vectors_of` reads."""
+FOLLOWED = f"""version.seq, version.changed, version.point, version.collection, version.state, version.audience,
+  version.type, version.account, version.project, version.conversation, version.conversation_seq, version.recorded_at,
+  version.recorded_to, version.happened_at, version.when_at, version.content_at, vec.traits, {VECTOR}"""
+"""What `followed_of` reads, from `version left join vec`."""
 TERMS = {"tag": 1, "who": 2, "request_keys": 3}
 """Fields of several values -> their number in `term`."""
 _LAST_AT = "(select last_at from used where used.seq = version.seq)"
@@ -140,7 +147,10 @@ def point_text(point: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A version to be written. columns: as `COLUMNS`; vector: as `VECTOR`; used: as `used_of`, None while unused."""
+    """A version to be written. columns: as `COLUMNS`; vector: as `VECTOR`; used: as `used_of`, None while unused.
+
+    traits: of its text, for who searches (`language.traits`); they have a checksum of their own.
+    """
 
     memory: Memory
     point: bytes
@@ -148,6 +158,7 @@ class NewRow:
     crc: int
     terms: frozenset[tuple[int, str]]
     vector: Row | None
+    traits: bytes
     used: Row | None
 
 
@@ -165,7 +176,8 @@ def row_of(collection: str, entry: Entry, rows: Mapping[str, Matrix]) -> NewRow:
         *(memory.scope.project, memory.audience, memory.state, memory.scope.conversation, memory.conversation_seq),
         *(memory.content_hash, micros(memory.recorded_at), micros(memory.recorded_to or FOREVER)),
         *(micros(memory.valid_from), micros(memory.valid_to or FOREVER), micros(memory.happened_at)),
-        *(_micros_of(memory.when), _micros_of(memory.expires_at), _compact(doc)),
+        *(_micros_of(memory.when), _micros_of(memory.expires_at)),
+        *(_micros_of(memory.content_at), _compact(doc)),
     )
     values: dict[str, Sequence[str]] = {
         "tag": [tag.name for tag in memory.tags],
@@ -176,13 +188,15 @@ def row_of(collection: str, entry: Entry, rows: Mapping[str, Matrix]) -> NewRow:
         crc = _checksum(columns)
     except UnicodeEncodeError as error:
         raise BadInput(f"memory {memory.id!r} holds half a character, which no store keeps; leave it out.") from error
+    vector = vector_of(point, rows, entry.words)
     return NewRow(
         memory,
         point,
         columns,
         crc,
         frozenset((TERMS[name], value) for name, found in values.items() for value in found),
-        vector_of(point, rows, entry.words),
+        vector,
+        packed(traits_of(memory)) if vector is not None else b"",  # what may not be read has neither words nor a row
         used_of(memory.usage) if memory.usage != Usage() else None,
     )
 
@@ -236,6 +250,43 @@ def vectors_of(point: bytes, vector: Row, place: str) -> tuple[dict[str, Matrix]
     return rows, None if words is None else _words_of(words)
 
 
+def followed_of(row: Row) -> FollowedRow:
+    """Return what whoever follows the store keeps of a row of `FOLLOWED`.
+
+    Vectors and words that are not as they were written are left out: one flipped bit could outweigh all others.
+    """
+    number, changed, point, *named, traits, names, dense, words, crc = row
+    at = cast("bytes", point)
+    vectors: dict[str, Matrix] = {}
+    if (
+        names is not None
+        and _vector_checksum(at, *cast("tuple[str, bytes | None, bytes | None]", (names, dense, words))) != crc
+    ):
+        dense, words, names = None, None, None
+    first = 0
+    for name, length in _lengths(str(names)) if names is not None else ():
+        vectors[name] = np.frombuffer(cast("bytes", dense), "<f4", count=length, offset=4 * first)
+        first += length
+    both = np.frombuffer(cast("bytes", words or b""), _TERM_WEIGHT)
+    return FollowedRow(
+        cast("int", number),
+        cast("int", changed),
+        point_text(at),
+        *cast("tuple[str, str, str, str, str, str, str, int | None, int, int, int, int | None, int | None]", named),
+        cast("bytes", traits or b""),
+        vectors,
+        both["term"],
+        both["weight"],
+        cast("int", crc or 0),
+        zlib.crc32(both.tobytes()),
+    )
+
+
+@lru_cache(maxsize=64)
+def _lengths(names: str) -> tuple[tuple[str, int], ...]:
+    return tuple((name, cast("int", length)) for name, length in record(parsed(names)).items())
+
+
 def _words_of(words: bytes) -> SparseVector:
     weights = np.frombuffer(words, _TERM_WEIGHT)
     return SparseVector(tuple(weights["term"].tolist()), tuple(weights["weight"].tolist()))
@@ -279,6 +330,23 @@ def condition_of(where: Where, dialect: SqlDialect) -> tuple[str, list[Value]]:
             parts.append(sql if is_wanted else f"not coalesce({sql}, 1=0)")
             values += more
     return " and ".join(parts) or "1=1", values
+
+
+def terms_alone(where: Where) -> tuple[str, list[Value]] | None:
+    """Return the SQL of the numbers of all versions that fulfil lists of values, from `term` alone; None for others."""
+    parts: list[str] = []
+    values: list[Value] = []
+    for condition in where.all_of:
+        if where.none_of or not isinstance(condition, OneOf) or condition.field not in TERMS:
+            return None
+        wanted = [value for value in condition.values if isinstance(value, str)]
+        parts.append(
+            f"select seq from term where field = {TERMS[condition.field]} and value in ({', '.join('?' * len(wanted))})"
+            if wanted
+            else "select seq from term where 1=0"
+        )
+        values += wanted
+    return (" intersect ".join(parts), values) if parts else None
 
 
 def ordering_of(field: str, dialect: SqlDialect) -> tuple[str, str]:

@@ -1,0 +1,238 @@
+"""The mirror of a store that numbers its writes: whatever was written, by whom, it answers as the exact search does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_payload import MEMORY, plain
+from test_sql_store import wheres
+
+from memory_anchor.domain.model import Actor, Layer, Memory, Scope, Status, Tag, Usage
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
+from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
+from memory_anchor.recall import index, vector_rows
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.search import Searcher
+from memory_anchor.store.database import IN_MEMORY, Database, Sqlite
+from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import HashEmbedder, ManualClock, make_searcher
+
+FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
+EMBEDDER = HashEmbedder(dimensions=8)
+SPEC = CollectionSpec({DENSE: EMBEDDER.identity})
+ALL = 1_000
+ROW = st.lists(st.floats(-1, 1, width=32), min_size=8, max_size=8).map(lambda row: np.asarray(row, np.float32))
+WORDS = st.dictionaries(st.integers(0, 6), st.floats(0.25, 2, width=32), max_size=4).map(
+    lambda words: SparseVector(tuple(words), tuple(words.values()))
+)
+
+
+def over(database: Database) -> SqlStore:
+    """A store object of its own, as another process has it: exact, nobody answers in its place."""
+    store = SqlStore(database)
+    for name in (FACTS, EVENTS):
+        store.open_collection(name, SPEC)
+    return store
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    with closing(Sqlite(IN_MEMORY)) as made:
+        yield made
+
+
+def searcher(store: SqlStore) -> Searcher:
+    return make_searcher(store, EMBEDDER, ManualClock())
+
+
+def by_point(hits: list[Hit]) -> dict[str, float]:
+    return {hit.point_id: hit.score for hit in hits}
+
+
+def assert_same(mirrored: SqlStore, exact: SqlStore, row: Any, words: SparseVector, where: Where) -> None:
+    """Same versions, same scores as far as 8 bits a component tell, best first."""
+    assert mirrored.searched_by is not None and exact.searched_by is None
+    for collection in (FACTS, EVENTS):
+        near = mirrored.nearest(collection, row, where, limit=ALL)
+        assert by_point(near) == pytest.approx(by_point(exact.nearest(collection, row, where, limit=ALL)), abs=0.02)
+        assert [hit.score for hit in near] == sorted((hit.score for hit in near), reverse=True)
+        matching = mirrored.matching(collection, words, where, limit=ALL)
+        expected = exact.matching(collection, words, where, limit=ALL)
+        assert by_point(matching) == pytest.approx(by_point(expected), rel=1e-4, abs=1e-6)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[Entry]:
+    memories = draw(st.lists(MEMORY, max_size=6, unique_by=lambda memory: memory.point_id))
+    return [
+        Entry(memory, {DENSE: draw(ROW)} if draw(st.booleans()) else {}, draw(st.none() | WORDS)) for memory in memories
+    ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_any_search_finds_what_the_exact_one_finds(data: st.DataObject) -> None:
+    """Mirror == SQL + exact: any memories, any filter over any field, by meaning and by words."""
+    stored = data.draw(entries())
+    with closing(Sqlite(IN_MEMORY)) as database:
+        mirrored, exact = over(database), over(database)
+        searcher(mirrored)
+        exact.put(FACTS, stored[:4])
+        exact.put(EVENTS, stored[4:])
+
+        for _ in range(3):
+            where = data.draw(wheres([entry.memory for entry in stored]))
+            assert_same(mirrored, exact, data.draw(ROW), data.draw(WORDS), where)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_whatever_any_process_writes_is_found_by_the_next_search(data: st.DataObject) -> None:
+    """Follows `changed` and `gone`: puts, states, vectors, usage, erasing and the same point again, in any order."""
+    with closing(Sqlite(IN_MEMORY)) as database:
+        mirrored, exact = over(database), over(database)
+        searcher(mirrored)
+        held: dict[str, Entry] = {}
+        for _ in range(data.draw(st.integers(1, 8))):
+            writer = data.draw(st.sampled_from([mirrored, exact]))
+            memory = replace(
+                plain(),
+                id=data.draw(st.sampled_from("abc")),
+                content=data.draw(st.sampled_from(["one", "two"])),
+                status=data.draw(st.sampled_from([Status.ACTIVE, Status.ARCHIVED])),
+                tags=data.draw(st.sampled_from([(), (Tag("x"),), (Tag("x"), Tag("y"))])),
+            )
+            point = memory.point_id
+            match data.draw(st.sampled_from(["put", "vector", "usage", "erase", "read"])):
+                case "put":
+                    held[point] = Entry(memory, {DENSE: data.draw(ROW)}, data.draw(WORDS))
+                    writer.put(FACTS, [held[point]])
+                case "vector":
+                    writer.set_vectors(FACTS, {point: {DENSE: data.draw(ROW)}})
+                case "usage":
+                    writer.set_usage(FACTS, {point: Usage(count=2)})
+                case "erase":
+                    writer.erase(FACTS, [point])
+                    held.pop(point, None)
+                case _:
+                    mirrored.nearest(FACTS, data.draw(ROW), Where(), limit=1)
+            where = data.draw(st.sampled_from([Where(), Where((OneOf("tag", ("y",)),)), Where((HasVector(),))]))
+            assert_same(mirrored, exact, data.draw(ROW), data.draw(WORDS), where)
+
+
+def test_times_and_lists_are_filtered_as_the_store_filters_them(database: Database) -> None:
+    """Columns: half-open ranges to the microsecond, what has no time is in none; lists by one value they share."""
+    mirrored, exact = over(database), over(database)
+    searcher(mirrored)
+    at = plain().recorded_at
+    memories = [
+        replace(plain(), id="bare"),
+        replace(plain(), id="dated", when=at, content_at=at, tags=(Tag("t"),), who=("Anna",)),
+        replace(plain(), id="two", when=at, tags=(Tag("t"), Tag("u")), where="src/a"),
+    ]
+    exact.put(
+        FACTS, [Entry(memory, {DENSE: np.ones(8, np.float32)}, SparseVector((1,), (1.0,))) for memory in memories]
+    )
+    held, dated = {memory.id: memory.point_id for memory in memories}, Between("when", at_least=at)
+
+    def ids(*conditions: Any, none_of: Any = ()) -> set[str]:
+        hits = mirrored.nearest(FACTS, np.ones(8, np.float32), Where(conditions, none_of), limit=ALL)
+        return {name for name, point in held.items() if point in by_point(hits)}
+
+    assert ids(dated) == {"dated", "two"}
+    assert ids(Between("when", below=at)) == set()
+    assert ids(none_of=(dated,)) == {"bare"}
+    assert ids(Between("content_at", at_least=at)) == {"dated"}
+    assert ids(OneOf("tag", ("t",)), OneOf("tag", ("u", "v"))) == {"two"}
+    assert ids(OneOf("tag", ("t",)), OneOf("who", ("Anna",)), dated) == {"dated"}
+    assert ids(StartsWith("where", "src/"), dated) == {"two"}
+    assert ids(AnyOf((Where((dated,), (OneOf("type", ("fact",)),)), Where((Between("content_at", at_least=at),))))) == {
+        "dated"
+    }
+
+
+def test_a_search_with_any_filter_finds_what_another_process_just_wrote(database: Database) -> None:
+    """Follow: before any answer, a kept one too, one query says whether anything was written since."""
+    mirrored, elsewhere = over(database), over(database)
+    asking, me = searcher(mirrored), Actor(scope=Scope(project="mine", agent="anna"))
+    memory = replace(plain(), content="The red tram is late", scope=me.scope, tags=(Tag("city"),))
+    requests = [SearchRequest("red tram"), SearchRequest("red tram", tags=("city",))]
+    assert [asking.search(me, request).snippets for request in requests] == [(), ()]
+
+    elsewhere.put(FACTS, [asking.index.entry_of(memory, embed=True)])
+    found = [[snippet.id for snippet in asking.search(me, request).snippets] for request in requests]
+    elsewhere.erase(FACTS, [memory.point_id])
+
+    assert found == [[memory.id], [memory.id]]
+    assert [asking.search(me, request).snippets for request in requests] == [(), ()]
+
+
+def test_no_text_is_read_to_begin(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start: what the mirror needs is stored with the words; a text is read where that is missing or damaged."""
+    exact = over(database)
+    exact.put(FACTS, [Entry(replace(plain(), id=name), words=SparseVector((1,), (1.0,))) for name in "ab"])
+    read: list[Memory] = []
+    traits_of = index.traits_of
+    monkeypatch.setattr(index, "traits_of", lambda memory: read.append(memory) or traits_of(memory))
+    assert searcher(over(database)).index.warm() == 2
+    assert read == []
+
+    database.write(lambda link: link.run("update vec set traits = ? where seq = 1", (b"older",)))
+
+    assert searcher(over(database)).index.warm() == 2
+    assert [memory.id for memory in read] == ["a"]
+
+
+def test_a_damaged_vector_counts_for_nothing(database: Database) -> None:
+    """Checksum: one flipped bit in an exponent would outweigh all other vectors in the means."""
+    store = over(database)
+    entry = Entry(plain(), {DENSE: np.ones(8, np.float32)}, SparseVector((1,), (1.0,)))
+    store.put(FACTS, [entry])
+    database.write(lambda link: link.run("update vec set dense = ?", (np.full(8, 1e30, np.float32).tobytes(),)))
+
+    searcher(store)
+
+    assert store.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL) == []
+
+
+def test_among_many_a_shortlist_by_signs_keeps_the_nearest(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shortlist: above `COMPARED` rows; of the nearest ten nine in ten are the same."""
+    monkeypatch.setattr(vector_rows, "COMPARED", 100)
+    monkeypatch.setattr(vector_rows, "SHORTLIST_LEAST", 250)
+    rng = np.random.default_rng(3)
+    embedder = HashEmbedder(dimensions=64)
+    rows = rng.normal(size=(600, 64)).astype(np.float32)
+    stores = [SqlStore(database), SqlStore(database)]
+    for store in stores:
+        store.open_collection(FACTS, CollectionSpec({DENSE: embedder.identity}))
+    mirrored, exact = stores
+    exact.put(FACTS, [Entry(replace(plain(), id=f"m{number}"), {DENSE: row}) for number, row in enumerate(rows)])
+    make_searcher(mirrored, embedder, ManualClock())
+
+    kept = 0
+    for query in rng.normal(size=(20, 64)).astype(np.float32):
+        near, expected = (by_point(store.nearest(FACTS, query, Where(), limit=10)) for store in stores)
+        kept += len(near.keys() & expected.keys())
+
+    assert len(near) == 10 and kept >= 180
+
+
+def test_more_than_the_mirror_holds_is_searched_in_the_store(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limit: above `MAX_ROWS` versions the store answers itself."""
+    monkeypatch.setattr(index, "MAX_ROWS", 2)
+    store = over(database)
+    searcher(store)
+    store.put(FACTS, [Entry(replace(plain(), id=name), {DENSE: np.ones(8, np.float32)}) for name in "abc"])
+
+    assert store.searched_by is not None
+    assert store.searched_by.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL) is None
+    assert len(store.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL)) == 3
