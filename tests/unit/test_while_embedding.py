@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from searching import ACTOR, Bench
 
-from memory_anchor.adapters.embedders import QUERY_TOKENS, _e5_cut
+from memory_anchor.adapters.bundled_embedder import _e5_cut
+from memory_anchor.adapters.embedders import QUERY_TOKENS
 from memory_anchor.recall import search_context
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search_context import while_embedding
