@@ -9,17 +9,14 @@ alone, approved by humans, is not. A fence around each memory cost as much as wh
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import dropwhile
 from pathlib import Path
 from typing import TypeVar
 
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json
 from memory_anchor.base.pausing import pause_of
 from memory_anchor.context.context import trust_of
 from memory_anchor.domain.activation import DAY_S
@@ -34,14 +31,10 @@ from memory_anchor.domain.model import (
     Trust,
 )
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
-from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.safe_regex import bounded
-from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.layers.records import newest_first
-from memory_anchor.recall.fixes import Failure
-from memory_anchor.recall.unprompted import NAMED_READ, name_pattern
 from memory_anchor.use_cases.due import DUE, DueFile, DueMemory, is_long_over
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -69,39 +62,12 @@ SHORTER = 0.95
 EXTRA_BAR = 0.2
 """How likely the fifth line and those after it must be to decide a conversation's first prompt."""
 VISITS_KEPT = 500
-TRAPS = {*LASTING, MemoryType.DECISION, MemoryType.BUGFIX, MemoryType.WORKFLOW, MemoryType.DISCOVERY}
-"""What may be a trap where it names the file, a folder of it or the program: what happened once and plain facts are one
-only where they name the very file or what is run word for word."""
-WHOLE_WORDS = 3
-"""Words of a command from which naming it is no accident: "docker compose down", not "terraform apply"."""
-FIXES = (MemoryType.BUGFIX, MemoryType.FACT, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
-WARNINGS = 2
-NAMED_HERE = 4
-"""Memories that name a file or a command best, of which traps are shown."""
-NAMED_BY_FEW = 3
-PROGRAM_CHARS = 3
-COMMAND_CHARS, COMMAND_PARTS, PATH_CHARS = 2_000, 4, 300
 NAMES_READ, NAMES_CHARS = 6, 4_000
 _NAMED = bounded(
     r"[A-Za-z0-9_.-]*/[A-Za-z0-9_./-]+|\b[A-Za-z0-9_-]+\.[A-Za-z]{1,5}\b|\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b|"
     r"\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+\b|\b[A-Z][A-Z0-9]{4,}\b"
 )
 """Files and identifiers, as a prompt, a command or a memory names them."""
-_PARTS = bounded(r"&&|\|\||[;|\n]")
-_BEFORE = frozenset(("sudo", "env", "time", "nohup"))
-"""What comes before a program and runs it."""
-_WITHIN = {
-    **dict.fromkeys(("npx", "xargs", "nice", "watch", "bunx"), 0),
-    **dict.fromkeys(("ssh", "timeout"), 1),
-    **dict.fromkeys((f"{tool} run" for tool in ("uv", "poetry", "pipenv", "pdm", "hatch", "pixi", "rye")), 0),
-    **dict.fromkeys((f"{tool} exec" for tool in ("docker", "podman", "kubectl")), 1),
-    **dict.fromkeys((f"{tool} exec" for tool in ("npm", "pnpm", "yarn", "bundle")), 0),
-    "docker compose exec": 1,
-}
-"""What runs the command in its own arguments, and how many arguments come before that, without options."""
-_PATCHED = bounded(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.{1,300})$")
-"""The files of a patch as Codex writes it."""
-
 T = TypeVar("T")
 
 
@@ -183,15 +149,15 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     if source == "compact" and (rules := constitution_text(anchor)):
         parts.append(rules)
     active, left = fitting(_active_blocks(anchor), budget, tokens)
-    due, left = _lines_within(due_lines(anchor), left)
-    lasting, rest = _lines_within(_lasting(anchor), min(left, budget / 2))
+    due, left = lines_within(due_lines(anchor), left)
+    lasting, rest = lines_within(_lasting(anchor), min(left, budget / 2))
     left -= min(left, budget / 2) - rest
     wait_count, most_important = anchor.curation.waiting(WAITING_LINES)
-    waiting, left = _lines_within(
+    waiting, left = lines_within(
         [RecalledLine.of_memory(anchor, one, "waits for review") for one in most_important], left
     )
     known = {line.id for line in (*due, *lasting)}
-    recent, _ = _lines_within([line for line in _recent(anchor, since) if line.id not in known], left)
+    recent, _ = lines_within([line for line in _recent(anchor, since) if line.id not in known], left)
     title = "since you were last here" if since is not None else "what was last, newest first"
     blocks = [*active, *fenced(due, "due"), *fenced(lasting, "what applies here"), *fenced(recent, title)]
     if blocks:
@@ -233,8 +199,8 @@ def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, firs
     fresh = {line.id: line for line in lines if line.id not in known}
     chosen = list(fresh.values())[: BRIEF_LINES if first else PROMPT_LINES]
     due = [line for line in due_lines(anchor) if line.id not in known] if first else []
-    shown, left = _lines_within(due, BRIEF_TOKENS if first else PROMPT_TOKENS)
-    about, _ = _lines_within([line for line in chosen if line.id not in {other.id for other in shown}], left)
+    shown, left = lines_within(due, BRIEF_TOKENS if first else PROMPT_TOKENS)
+    about, _ = lines_within([line for line in chosen if line.id not in {other.id for other in shown}], left)
     if not (shown or about):
         return Brief()
     blocks = [PROMPT_HEAD, *fenced(shown, "due"), *fenced(about, "project memory")]
@@ -332,7 +298,7 @@ def fitting(items: Iterable[T], budget: float, cost: Callable[[T], float]) -> tu
     return fits, budget
 
 
-def _lines_within(lines: Iterable[RecalledLine], budget: float) -> tuple[list[RecalledLine], float]:
+def lines_within(lines: Iterable[RecalledLine], budget: float) -> tuple[list[RecalledLine], float]:
     """Return the first lines that fit the budget of tokens with their fences, and what is left of it."""
     fences: set[Trust] = set()
 
@@ -375,111 +341,3 @@ def _age(when: datetime, now: datetime) -> str:
     if days < 1:
         return f"{int(days * 24)} h old"
     return f"{int(days)} d old" if days < 60 else f"{int(days / 30.44)} mo old"
-
-
-def for_tool(anchor: MemoryAnchor, tool_input: Mapping[str, Json], known: frozenset[str]) -> Brief:
-    """Return the known traps of the file or command that a tool is about to touch; by words alone, in milliseconds.
-
-    tool_input: as the client gives it. Of a patch its files count, of a command its names. A bare program
-    counts only where few memories name it. What happened or is so counts where it names the command or file in full.
-    """
-    path = str(tool_input.get("file_path") or tool_input.get("notebook_path") or tool_input.get("path") or "")
-    command = str(tool_input.get("command") or "")
-    patched = _PATCHED.findall(command)[:NAMES_READ]
-    command = "" if patched else command[:COMMAND_CHARS]
-    paths = [path.strip().removeprefix(anchor.project.root or "") for path in (path, *patched)]
-    runs = runs_of(command)
-    phrases, programs = heads_of(runs)
-    names = [*(path[-PATH_CHARS:] for path in paths if path), *names_in(command), *phrases]
-    commands, files = _whole_commands(runs), [name for path in paths for name in _whole_paths(path)]
-    found = anchor.mentioning(
-        [*names, *commands, *files], limit=NAMED_READ
-    )  # one look for all: each costs milliseconds
-    named = [*_mentioning(found, names)[:NAMED_HERE], *_of_few(anchor, programs)]
-    traps = [memory for memory in named if memory.type in TRAPS or memory.epistemic is Epistemic.REFUTED]
-    facts = [memory for memory in _in_full(found, files) if memory.layer is Layer.VERIFIED_FACT]
-    return _warnings(anchor, [*traps, *_in_full(found, commands), *facts], known)
-
-
-def _mentioning(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
-    pattern = name_pattern(names)
-    return [memory for memory in memories if pattern.search(phrase_text(memory))] if pattern is not None else []
-
-
-def _of_few(anchor: MemoryAnchor, programs: Sequence[str]) -> list[Memory]:
-    """Return what names one of these programs, of those that no more than `NAMED_BY_FEW` memories name."""
-    found = anchor.mentioning(programs, limit=NAMED_READ) if programs else []
-    groups = [_mentioning(found, [program]) for program in programs]
-    return [memory for group in groups if len(group) <= NAMED_BY_FEW for memory in group]
-
-
-def _in_full(memories: Sequence[Memory], names: Sequence[str]) -> list[Memory]:
-    """Return those memories of any type that hold one of these names as it is."""
-    if not names:
-        return []
-    pattern = re.compile("|".join(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])" for name in names))
-    return [memory for memory in memories if pattern.search(normal(memory.content))][:NAMED_HERE]
-
-
-def runs_of(command: str) -> list[list[str]]:
-    """Return the words of each part of a shell line, from its program on: no `sudo`, no variable of its own.
-
-    What another program runs is a part of its own, after it.
-
-    >>> runs_of("cd ops && FOO=1 sudo git push")
-    [['cd', 'ops'], ['git', 'push']]
-    >>> runs_of("docker exec -it db psql -c vacuum")
-    [['docker', 'exec', '-it', 'db', 'psql', '-c', 'vacuum'], ['psql', '-c', 'vacuum']]
-    """
-    parts = (part.split() for part in _PARTS.split(command)[:COMMAND_PARTS])
-    runs = (list(dropwhile(lambda word: "=" in word or word in _BEFORE, part)) for part in parts)
-    return [words for run in runs for words in (run, _within(run)) if words]
-
-
-def _within(run: Sequence[str]) -> list[str]:
-    """Return the command that a command runs, [] for none."""
-    end = next((end for end in (3, 2, 1) if " ".join(run[:end]) in _WITHIN), 0)
-    if not end:
-        return []
-    if "--" in run:
-        return list(run[run.index("--") + 1 :])
-    own_words = _WITHIN[" ".join(run[:end])]
-    rest = list(dropwhile(lambda word: word.startswith("-"), run[end:]))
-    return [word.strip("\"'") for word in dropwhile(lambda word: word.startswith("-"), rest[own_words:])]
-
-
-def _whole_commands(runs: Sequence[Sequence[str]]) -> list[str]:
-    """Return the parts of a shell line that say what is run in `WHOLE_WORDS` words or more, and their beginnings."""
-    lines = [run[:NAMES_READ] for run in runs]
-    return [normal(" ".join(line[:end])) for line in lines for end in range(len(line), WHOLE_WORDS - 1, -1)]
-
-
-def _whole_paths(path: str) -> list[str]:
-    """Return how a memory names this very file: by two of its last parts or more."""
-    parts = [part for part in path.split("/") if part]
-    return [normal("/".join(parts[start:])) for start in range(max(0, len(parts) - NAMES_READ), len(parts) - 1)]
-
-
-def for_failure(anchor: MemoryAnchor, command: str, error: str, known: frozenset[str]) -> Brief:
-    """Return known fixes of a failing command, at most `WARNINGS`. error: what it printed."""
-    return _warnings(anchor, anchor.fixes_for(Failure.of(command, error), FIXES), known) if error.strip() else Brief()
-
-
-def heads_of(runs: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return program and subcommand of each part ("git push"), and the bare programs. runs: as of `runs_of`."""
-    phrases, programs = list[str](), list[str]()
-    for run in runs:
-        words = [word for word in run if "=" not in word]
-        program = words[0].rpartition("/")[2]
-        sub = next((word for word in words[1:2] if word.isalpha()), "")
-        if sub:
-            phrases.append(f"{program} {sub}")
-        if len(program) >= PROGRAM_CHARS and not sub:
-            programs.append(program)
-    return phrases, programs
-
-
-def _warnings(anchor: MemoryAnchor, memories: Iterable[Memory], known: frozenset[str]) -> Brief:
-    lines = {line.id: line for line in (RecalledLine.of_memory(anchor, memory) for memory in memories)}
-    chosen, _ = _lines_within([line for line in lines.values() if line.id not in known][:WARNINGS], PROMPT_TOKENS)
-    return Brief("\n".join([PROMPT_HEAD, *fenced(chosen, "project memory")]), tuple(chosen)) if chosen else Brief()

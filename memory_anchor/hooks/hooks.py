@@ -35,7 +35,7 @@ from memory_anchor.base.request_gate import in_background
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import Layer, WriteMode
 from memory_anchor.domain.requests import checks
-from memory_anchor.hooks import brief
+from memory_anchor.hooks import at_the_act, brief
 from memory_anchor.ingest.capture_classifier import is_lasting
 from memory_anchor.ingest.extraction import Rows, sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
@@ -186,10 +186,12 @@ class Hooks:
             case "UserPromptSubmit":
                 return self._prompt(anchor, payload)
             case "PreToolUse":
-                return self._show(anchor, brief.for_tool(anchor, tool_input, self._recalled(anchor)), payload, event)
+                return self._show(
+                    anchor, at_the_act.for_tool(anchor, tool_input, self._recalled(anchor)), payload, event
+                )
             case "PostToolUse" | "PostToolUseFailure":
                 command, error = str(tool_input.get("command") or ""), failure_of(payload)
-                fixes = brief.for_failure(anchor, command, error, self._recalled(anchor))
+                fixes = at_the_act.for_failure(anchor, command, error, self._recalled(anchor))
                 return self._show(anchor, fixes, payload, event)
             case "PreCompact":
                 unwritten = _unwritten_in(payload)

@@ -21,7 +21,7 @@ LETTERS = (r"(?<![a-z])", r"(?![a-z])")
 
 @lru_cache(maxsize=1)
 def _tables() -> Mapping[str, Mapping[str, Json]]:
-    files = (Path(__file__).with_name(name) for name in ("words.toml", "secrets.toml", "times.toml"))
+    files = (Path(__file__).with_name(name) for name in ("words.toml", "secrets.toml", "times.toml", "acts.toml"))
     return {group: lists for file in files for group, lists in tomllib.loads(file.read_text("utf-8")).items()}
 
 

@@ -21,11 +21,9 @@ import numpy as np
 
 from memory_anchor.domain.model import Actor, Memory, MemoryType
 from memory_anchor.language.safe_regex import bounded
-from memory_anchor.language.terms import term_id, terms
-from memory_anchor.recall.centring import script_of
+from memory_anchor.language.terms import terms
 from memory_anchor.recall.ranking import sigmoid
-from memory_anchor.recall.scoring import PreparedQuery
-from memory_anchor.recall.unprompted import sharing_words
+from memory_anchor.recall.unprompted import of_terms, sharing_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,9 +111,7 @@ def shared_features(text: str, failure: Failure, idf: Mapping[str, float]) -> tu
 def candidates(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[PossibleFix]:
     """Return the memories of these types that share words with a failure and that the caller may read."""
     words = tuple(dict.fromkeys([*failure.command, *reversed(failure.printed)]))[:TERMS_MAX]
-    text = " ".join(words)
-    project = f"{actor.scope.account}|{actor.scope.project}"
-    question = PreparedQuery(text, script_of(text), words, tuple(map(term_id, words)), project)
+    question = of_terms(actor, words)
     result = sharing_words(searcher, actor, question, most=CANDIDATES)
     if result is None:
         return []

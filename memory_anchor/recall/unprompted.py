@@ -26,7 +26,7 @@ import numpy as np
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.model import Actor, Memory, RetrievedSnippet
 from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.terms import normal
+from memory_anchor.language.terms import normal, term_id
 from memory_anchor.recall import ranking
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.relevance import spread_of
@@ -224,6 +224,32 @@ def mentioning(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit:
     if result is None:
         return []
     return [memory for memory in result[1] if pattern.search(phrase_text(memory))][:limit]
+
+
+def sharing_terms(searcher: Searcher, actor: Actor, words: Sequence[str], *, most: int) -> list[Memory]:
+    """Return the current memories that share most of these terms; no embedding."""
+    result = sharing_words(searcher, actor, of_terms(actor, words), most=most)
+    return [] if result is None else result[1]
+
+
+def cosines_with(searcher: Searcher, text: str, memories: Sequence[Memory]) -> list[float]:
+    """Return the centred cosine of a text with each of these memories, 0 where one has no vector; one embedding."""
+    embedded = searcher.index.query_embedder.embed_query(text, fits=is_known)
+    if embedded.row is None or not memories:
+        return [0.0] * len(memories)
+    mirror = searcher.index.filled({memory.point_id: memory.layer.value for memory in memories})
+    with searcher.index.lock:
+        rows = mirror.rows([memory.point_id for memory in memories])
+        if len(rows) < len(memories):
+            return [0.0] * len(memories)
+        cosines = mirror.cosines(embedded.row, script_of(text), rows, using=embedded.using)
+    return [float(cosine) for cosine in np.nan_to_num(cosines)]
+
+
+def of_terms(actor: Actor, words: Sequence[str]) -> PreparedQuery:
+    """Return the question that these terms are, without a row."""
+    text, project = " ".join(words), f"{actor.scope.account}|{actor.scope.project}"
+    return PreparedQuery(text, script_of(text), tuple(words), tuple(map(term_id, words)), project)
 
 
 def sharing_words(

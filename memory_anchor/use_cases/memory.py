@@ -55,7 +55,7 @@ from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.relevance import STRONG, max_weak
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import wants, with_identity, with_operations
-from memory_anchor.recall.unprompted import mentioning, recall_for_prompt
+from memory_anchor.recall.unprompted import cosines_with, mentioning, recall_for_prompt, sharing_terms
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as versions_of
 from memory_anchor.use_cases.curation import Curation
@@ -320,6 +320,14 @@ class MemoryAnchor:
     def mentioning(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories whose words name one of these files, identifiers or phrases, rarest first."""
         return mentioning(self.services.searcher, self.actor, names, limit=limit)
+
+    def sharing_terms(self, words: Sequence[str], *, limit: int) -> list[Memory]:
+        """Return the current memories that share most of these terms, rare ones first; no embedding."""
+        return sharing_terms(self.services.searcher, self.actor, words, most=limit)
+
+    def cosines_with(self, text: str, memories: Sequence[Memory]) -> list[float]:
+        """Return how near each of these memories is to a text in meaning; it embeds the text."""
+        return cosines_with(self.services.searcher, text, memories)
 
     def fixes_for(self, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
         """Return memories of these types that fix a failed command; often there are none."""

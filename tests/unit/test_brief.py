@@ -1,16 +1,14 @@
-"""The briefs: what a session and its first prompt are told, what is due, and what a tool's hook warns of."""
+"""The briefs: what a session and its first prompt are told, and what is due."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memory_anchor.domain.model import Actor, Scope
-from memory_anchor.hooks.brief import heads_of, names_in, runs_of
+from memory_anchor.hooks.brief import names_in
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.process.wiring import Core
@@ -27,14 +25,6 @@ def clock() -> ManualClock:
 
 def anchor(core: Core, conversation: str = "c1") -> Any:
     return core.anchor(Actor(scope=Scope(conversation=conversation, agent="tester")))
-
-
-def ran(hooks: Hooks, core: Core, command: str, conversation: str = "c1") -> str:
-    return hooks.answer(anchor(core, conversation), "PreToolUse", {"tool_input": {"command": command}})
-
-
-def edited(hooks: Hooks, core: Core, path: str, conversation: str = "c1") -> str:
-    return hooks.answer(anchor(core, conversation), "PreToolUse", {"tool_input": {"file_path": path}})
 
 
 # --- briefs --------------------------------------------------------------------------------------------------------
@@ -140,143 +130,6 @@ def test_what_is_due_is_told_once_a_day_until_it_is_done(core: Core, clock: Manu
     assert "due: open task" not in hooks.answer(anchor(core, "c5"), "SessionStart", {})
 
 
-# --- tools ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_known_trap_of_a_command_is_told_once_before_it_runs(core: Core) -> None:
-    """Issue 15, PreToolUse: the rule that names the command, and never twice."""
-    anchor(core).save_memory("npm install breaks the workspace links; use pnpm add", type="decision")
-    hooks = Hooks()
-    assert "pnpm add" in ran(hooks, core, "cd web && npm install lodash")
-    assert ran(hooks, core, "npm install left-pad") == ""
-
-
-def test_a_bare_program_is_warned_of_where_few_memories_name_it(core: Core) -> None:
-    """Issue 15, PreToolUse: each program of a line by itself; what is named everywhere warns of nothing."""
-    for place in ("the API", "the worker", "the site", "the shop"):
-        anchor(core).save_memory(f"{place} is built by vitebuild before its release", type="decision")
-    anchor(core).save_memory("tarpack leaves out links; copy them by hand", type="decision")
-    text = ran(Hooks(), core, "vitebuild | tarpack -z", "c2")
-    assert "by hand" in text
-    assert "vitebuild" not in text
-    assert ran(Hooks(), core, "vitebuild --watch", "c3") == ""
-
-
-def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
-    """Issue 15, PreToolUse: the file itself, or a folder of it that a rule names."""
-    anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
-    assert "Ask before" in edited(Hooks(), core, "/work/shop/legacy/billing/round.py", "c2")
-    deep = f"/home/somebody/{'a-long-folder/' * 6}legacy/billing/rules/round.py"
-    assert "Ask before" in edited(Hooks(), core, deep, "c2")
-    assert edited(Hooks(), core, "/work/shop/web/billing.css", "c2") == ""
-
-
-def test_what_happened_is_a_trap_where_it_names_what_is_run_in_full(core: Core) -> None:
-    """Issue 15, PreToolUse: else it is none; three words are no accident, and another option is another command."""
-    anchor(core).log_event("Running `docker volume prune -f` wiped the fixtures")
-    anchor(core).log_event("ran terraform apply for the new bucket")
-    assert ran(Hooks(), core, "terraform apply") == ""
-    assert ran(Hooks(), core, "ls -la") == ""
-    assert "wiped" in ran(Hooks(), core, "cd ops && sudo docker volume prune -f", "c2")
-    assert "wiped" in ran(Hooks(), core, "FOO=1 env DEBUG=1 nohup docker volume prune -f", "c4")
-    assert ran(Hooks(), core, "docker volume ls", "c3") == ""
-
-
-@pytest.mark.parametrize(
-    ("happened", "is_told"),
-    [
-        ("docker compose down lost the database", True),
-        ("`docker compose down` lost the database", True),
-        ("docker compose downgrade lost the database", False),
-        ("docker compose down-scale lost the database", False),
-        ("old-docker compose down lost the database", False),
-        ("compose down lost the database", False),
-    ],
-)
-def test_a_command_of_three_words_is_named_in_full_or_not_at_all(core: Core, happened: str, is_told: bool) -> None:
-    """Issue 15, PreToolUse: what is run stands there word for word, with nothing joined to it."""
-    anchor(core).log_event(happened)
-    assert ("lost" in ran(Hooks(), core, "docker compose down -v", "c2")) is is_told
-
-
-@pytest.mark.parametrize(
-    ("fact", "is_told"),
-    [
-        ("locks/Podfile.lock is generated", True),
-        ("app/locks/Podfile.lock is generated", True),
-        ("Podfile.lock is generated", False),
-        ("old-locks/Podfile.lock is generated", False),
-        ("locks/Podfile.lock/parts is generated", False),
-    ],
-)
-def test_a_file_is_named_by_two_parts_of_its_path_or_more(core: Core, fact: str, is_told: bool) -> None:
-    """Issue 15, PreToolUse: a file's name alone may be that of many; what happened to a file is no trap."""
-    anchor(core).save_memory(fact, type="fact")
-    anchor(core).log_event("moved locks/Podfile.lock to its folder")
-    text = edited(Hooks(), core, "/somewhere/app/locks/Podfile.lock", "c2")
-    assert ("generated" in text) is is_told
-    assert "moved" not in text
-    assert edited(Hooks(), core, "/somewhere/app/other/Podfile.lock", "c3") == ""
-
-
-def test_a_failing_command_gets_the_fix_that_is_known(core: Core) -> None:
-    """Issue 15, PostToolUse: by the identifiers of what it printed; one that succeeded gets nothing."""
-    fix = "ECONNRESET from the uploader is the balancer's idle timeout; switch keep-alive on"
-    anchor(core).save_memory(fix, type="bugfix")
-    said = "upload failed\nError: read ECONNRESET"
-    failed = {"hook_event_name": "PostToolUseFailure", "error": said}
-    assert fix in Hooks().answer(anchor(core, "c2"), "PostToolUseFailure", failed)
-    exited = {"tool_response": {"stderr": said, "exit_code": 1}}
-    assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUse", exited)
-    fine = {"tool_response": {"stdout": said, "exit_code": 0}}
-    assert Hooks().answer(anchor(core, "c4"), "PostToolUse", fine) == ""
-
-
-def test_a_known_trap_of_a_file_is_told_before_a_patch_of_codex_touches_it(core: Core) -> None:
-    """Issue 15, PreToolUse: Codex names its files in the patch; what the patch says is no command."""
-    anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
-    anchor(core).save_memory("npm install breaks the workspace links; use pnpm add", type="decision")
-    patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: {}\n-npm install lodash\n+x\n*** End Patch\nEOF"
-    assert "Ask before" in ran(Hooks(), core, patch.format("legacy/billing/round.py"), "c2")
-    assert ran(Hooks(), core, patch.format("web/billing.css"), "c3") == ""
-
-
-def test_a_command_that_fails_in_codex_gets_the_fix_that_is_known(core: Core, tmp_path: Path) -> None:
-    """Issue 15, PostToolUse: Codex tells only what was printed; its transcript tells how the command ended."""
-    fix = "ECONNRESET from the uploader is the balancer's idle timeout; switch keep-alive on"
-    anchor(core).save_memory(fix, type="bugfix")
-    transcript = tmp_path / "rollout.jsonl"
-    ended = [{"type": "CommandExecution", "id": f"call_{code}", "exit_code": code} for code in (0, 1)]
-    lines = [json.dumps({"type": "event_msg", "payload": {"type": "item_completed", "item": item}}) for item in ended]
-    transcript.write_text("\n".join([*lines, '{"broken', ""]))
-    said = {"tool_response": "Error: read ECONNRESET", "transcript_path": str(transcript)}
-    assert Hooks().answer(anchor(core, "c2"), "PostToolUse", {**said, "tool_use_id": "call_0"}) == ""
-    assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUse", {**said, "tool_use_id": "call_1"})
-    gone = {**said, "tool_use_id": "call_1", "transcript_path": str(tmp_path / "gone")}
-    assert Hooks().answer(anchor(core, "c4"), "PostToolUse", gone) == ""
-
-
-def test_the_names_and_heads_of_commands_are_read() -> None:
-    """Issue 15, PreToolUse: what is looked for in memories."""
+def test_the_names_in_a_prompt_are_read() -> None:
+    """Issue 15: what is looked for in memories."""
     assert names_in("edit src/api/a.py and getUserName") == ["src/api/a.py"]
-    assert heads_of(runs_of("FOO=1 sudo git push origin main | tee log.txt; pytest -x")) == (
-        ["git push"],
-        ["tee", "pytest"],
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "phrase"),
-    [
-        ("ssh gw17 gwctl erase --yes", "gwctl erase"),
-        ('ssh -A root@gw17 "gwctl erase"', "gwctl erase"),
-        ("kubectl exec -it web-0 -- flask shell", "flask shell"),
-        ("docker compose exec db pg_restore dump", "pg_restore dump"),
-        ("uv run alembic upgrade head", "alembic upgrade"),
-        ("timeout 60 npm publish", "npm publish"),
-        ("sudo nice -n5 terraform apply", "terraform apply"),
-    ],
-)
-def test_a_command_that_another_runs_counts_as_itself(line: str, phrase: str) -> None:
-    """Issue 15, PreToolUse: a trap is told over ssh, in a container and under a runner too."""
-    assert phrase in heads_of(runs_of(line))[0]

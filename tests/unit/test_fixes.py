@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memory_anchor.domain.model import Actor, Caller, MemoryType, Scope
-from memory_anchor.hooks.brief import FIXES
+from memory_anchor.hooks.at_the_act import FIXES
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.terms import terms
 from memory_anchor.process.wiring import Core
