@@ -319,6 +319,14 @@ PROMISES: dict[str, Held] = {
         "**The brief** of a conversation's first prompt": ("scripts/bench_brief.py",),
         "A write during loading overrides": ("test_candidates::test_a_store_that_others_write_to_is_asked_every_time",),
         "L4 by a search's relevance model)": ("test_brief::test_a_brief_stays_below_its_tokens",),
+        "| advises the command": ("test_at_the_act::test_the_act_is_matched_and_not_its_tool",),
+        "| names or cites a file, or a folder": (
+            "test_at_the_act::test_a_known_trap_of_a_file_is_told_before_it_is_edited",
+        ),
+        "At most two lines, each once a conversation": (
+            "test_at_the_act::test_a_known_trap_of_a_command_is_told_once_before_it_runs",
+            "memory_anchor.hooks.at_the_act.WARNINGS=2",
+        ),
         "Later prompts: four lines": (
             "test_moments::test_no_memory_is_brought_up_twice_in_a_conversation",
             "memory_anchor.hooks.brief.PROMPT_LINES=4",

@@ -14,7 +14,7 @@ from functools import partial
 from memory_anchor.base.json_values import Json, items, record
 from memory_anchor.domain.model import Epistemic, Layer, Memory, MemoryType
 from memory_anchor.hooks.brief import PROMPT_HEAD, PROMPT_TOKENS, Brief, RecalledLine, fenced, lines_within
-from memory_anchor.language.acts import Act, ActText, Concern, acts_of, concern, search_terms
+from memory_anchor.language.acts import ActText, CommandAct, Concern, acts_of, concern, search_terms
 from memory_anchor.language.commands import ShellCommand, commands_of, sql_of
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.safe_regex import bounded
@@ -88,14 +88,14 @@ def for_failure(anchor: MemoryAnchor, command: str, error: str, known: frozenset
     return _warnings(anchor, anchor.fixes_for(Failure.of(command, error), FIXES), known) if error.strip() else Brief()
 
 
-def _sharing(anchor: MemoryAnchor, acts: Sequence[Act], paths: Sequence[str]) -> list[Memory]:
+def _sharing(anchor: MemoryAnchor, acts: Sequence[CommandAct], paths: Sequence[str]) -> list[Memory]:
     """Return the memories that share words with what is done."""
     words = [term for path in paths for term in terms(path)]
     words = list(dict.fromkeys([*words, *search_terms(acts)]))[:TERMS_MAX]
     return anchor.sharing_terms(words, limit=READ) if words else []
 
 
-def _about(anchor: MemoryAnchor, memories: Sequence[Memory], acts: Sequence[Act], line: str) -> list[Memory]:
+def _about(anchor: MemoryAnchor, memories: Sequence[Memory], acts: Sequence[CommandAct], line: str) -> list[Memory]:
     """Return the memories that are about one of these acts, the most exact first."""
     exact: list[Memory] = []
     by_program: dict[str, list[Memory]] = {}
@@ -120,7 +120,7 @@ def _about(anchor: MemoryAnchor, memories: Sequence[Memory], acts: Sequence[Act]
     return [*exact, *few, *by_effect]
 
 
-def _changed_by(acts: Sequence[Act]) -> list[str]:
+def _changed_by(acts: Sequence[CommandAct]) -> list[str]:
     """Return the files that commands write to or change."""
     writers = listed("programs", "writers")
     changed = [

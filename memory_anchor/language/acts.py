@@ -59,7 +59,7 @@ class LatinWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class CommandAct:
     """What a command does. things, names: to what, by class and by its own words; said: all of
     its words behind the first that no class has. look_only: it changes nothing."""
 
@@ -72,7 +72,7 @@ class Act:
     look_only: bool
 
     @classmethod
-    def of(cls, command: ShellCommand, line: str) -> Act:
+    def of(cls, command: ShellCommand, line: str) -> CommandAct:
         """Return the act of a command of this line."""
         pieces = frozenset(piece for word in (*command.words, *_spoken(command)) for piece in pieces_of(word))
         looks = _only_looks(command)
@@ -87,9 +87,9 @@ class Act:
         )
 
 
-def acts_of(commands: Sequence[ShellCommand], line: str) -> list[Act]:
+def acts_of(commands: Sequence[ShellCommand], line: str) -> list[CommandAct]:
     """Return the acts of a line. What its other commands only look for is what those that change something act on."""
-    acts = [Act.of(command, line) for command in commands]
+    acts = [CommandAct.of(command, line) for command in commands]
     looked = [act for act in acts if act.look_only]
     names = frozenset[str]().union(*(act.names for act in looked))
     things = frozenset[str]().union(*(act.things for act in looked))
@@ -226,7 +226,7 @@ def places_in(line: str) -> frozenset[str]:
     )
 
 
-def search_terms(acts: Sequence[Act]) -> list[str]:
+def search_terms(acts: Sequence[CommandAct]) -> list[str]:
     """Return the terms by which memories about these acts are found, the most exact first."""
     exact = [
         term for act in acts for word in (act.command.program, *act.command.heads[:HEAD_WORDS]) for term in terms(word)
@@ -381,7 +381,7 @@ class Concern(Enum):
     COMMAND = 4
 
 
-def concern(reading: ActText, act: Act) -> Concern:
+def concern(reading: ActText, act: CommandAct) -> Concern:
     """Return whether a memory is about an act."""
     if _only_asks(act.command):
         return Concern.NONE
@@ -410,13 +410,13 @@ def concern(reading: ActText, act: Act) -> Concern:
     return Concern.PERHAPS if shared & reading.opens_with else Concern.NONE
 
 
-def _same_thing(reading: ActText, act: Act) -> bool:
+def _same_thing(reading: ActText, act: CommandAct) -> bool:
     """Return whether both are of one class of things, and the text names no other one of it ("the ledger tables")."""
     is_another = bool(reading.which and act.said) and not reading.which & act.said
     return bool(reading.things & act.things) and not is_another
 
 
-def _names_another_program(reading: ActText, act: Act) -> bool:
+def _names_another_program(reading: ActText, act: CommandAct) -> bool:
     """Return whether a text speaks of a command of another program, and of none that the act may be."""
     named = {
         word.text for word in reading.words if word.text in _known_programs() and reading.cue(word) is not Cue.ADVISED
@@ -435,14 +435,14 @@ def _known_programs() -> frozenset[str]:
     )
 
 
-def _at_site(reading: ActText, act: Act) -> bool:
+def _at_site(reading: ActText, act: CommandAct) -> bool:
     sites = reading.sites if act.command.program == "git" else reading.sites - _BRANCHES
     if len(act.command.words) < 2 or not sites:
         return True
     return any(site in operand for site in sites for operand in act.command.words[1:])
 
 
-def _alone(reading: ActText, act: Act, mention: _Mention) -> Concern:
+def _alone(reading: ActText, act: CommandAct, mention: _Mention) -> Concern:
     """Return what a program means that a text names by itself: all that it does, or what the text says besides."""
     is_banned = mention.cue is Cue.BANNED
     if act.look_only and not (is_banned and act.command.program in look_only()[2]):
