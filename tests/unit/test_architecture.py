@@ -82,7 +82,7 @@ BUDGETS: dict[str, int] = {
     "language": 5904,
     "layers": 1256,
     "process": 954,
-    "recall": 5835,
+    "recall": 5870,
     "runtime": 4140,
     "settings": 570,
     "store": 1427,
