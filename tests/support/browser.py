@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode
 
 import anyio
+import anyio.to_thread
 
 PORT = 7878
 
@@ -91,7 +93,19 @@ class Browser:
     def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         return anyio.run(self._ask, method, path, body, headers)
 
-    async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def watch(self, path: str, meanwhile: Callable[[], object], *, until: str) -> Answer:
+        """Return what a stream sent until it said this, then leave the page. meanwhile: done once it is open."""
+        return anyio.run(self._ask, "GET", path, b"", {}, until, meanwhile)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        until: str = "",
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> Answer:
         address, _, query = path.partition("?")
         sent = {"host": self.host, "accept-language": self.language} | headers
         if self.cookies:
@@ -114,11 +128,21 @@ class Browser:
         messages: list[dict[str, Any]] = []
         body_parts = [{"type": "http.request", "body": body, "more_body": False}]
 
+        left = anyio.Event()
+
         async def receive() -> dict[str, Any]:
-            return body_parts.pop() if body_parts else {"type": "http.disconnect"}
+            if body_parts:
+                return body_parts.pop()
+            if until:
+                await left.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: dict[str, Any]) -> None:
             messages.append(message)
+            if message["type"] == "http.response.start":
+                await anyio.to_thread.run_sync(meanwhile)
+            elif until.encode() in message.get("body", b""):
+                left.set()
 
         await self.app(scope, receive, send)
         head = [(name.decode(), value.decode()) for name, value in messages[0]["headers"]]

@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -31,7 +31,7 @@ from memory_anchor.domain.model import (
     Trust,
     Visibility,
 )
-from memory_anchor.extensions.dashboard import wording
+from memory_anchor.extensions.dashboard import app, wording
 from memory_anchor.extensions.dashboard.access import POLICY
 from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
 from memory_anchor.extensions.devices import sync_job
@@ -46,7 +46,10 @@ from memory_anchor.testing import PASSPHRASE, human_of
 
 HERE = Path(wording.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
-PATHS = ("/", "/search?q=port", "/timeline", "/context?task=ports", "/knowledge", "/health", "/use", "/undo", "/purge")
+PATHS = (
+    *("/", "/search?q=port", "/timeline", "/sessions", "/sessions?q=port", "/context?task=ports", "/knowledge"),
+    *("/health", "/use", "/undo", "/purge"),
+)
 PAGE_BYTES_MAX = 60_000
 
 
@@ -440,3 +443,50 @@ def test_no_sentence_is_without_a_use() -> None:
         and key.partition(".")[0] not in groups
     ]
     assert unused == []
+
+
+def test_a_human_adds_a_memory_and_a_source_from_the_page(house: House, browser: Browser, tmp_path: Path) -> None:
+    """Rule: what is added in the page is the human's own, after the passphrase; without it nothing is."""
+    (tmp_path / "pumps.md").write_text("# Pumps\n\nThe main pump takes 16 A.\n", encoding="utf-8")
+    before = house.everything()
+    asked = browser.send(browser.get("/timeline").form("/add"), content="Pumps run at night", type="decision")
+    assert (asked.status, house.everything()) == (403, before)
+
+    saved = browser.send(asked.form("/add"), passphrase=PASSPHRASE)
+    assert "Saved." in saved.text and "Pumps run at night" in saved.text
+    (memory,) = [one for one in link.call("list")["memories"] if one["content"] == "Pumps run at night"]
+    assert (memory["origin"], memory["type"], memory["status"]) == ("human", "decision", "active")
+
+    source = browser.get("/knowledge").form("/knowledge/add")
+    added = browser.send(source, ref=str(tmp_path / "pumps.md"), kind="files", trust="trusted", passphrase=PASSPHRASE)
+    assert "Added; it is being read." in added.text
+    assert "trusted" in [one["trust"] for one in link.call("knowledge_sources")["sources"]]
+
+
+def test_a_timeline_is_narrowed_to_a_tag_or_a_person(house: House, browser: Browser) -> None:
+    """Rule: tags and people lead to what bears them."""
+    page = browser.get("/timeline?person=ada").text
+    assert "Deployed the climate service" in page and "The boiler" not in page
+    assert "Nothing here." in browser.get("/timeline?tag=nothing-has-it").text
+
+
+def test_colours_are_the_readers_choice(browser: Browser) -> None:
+    """Rule: as the system, light or dark; kept, and leading nowhere else."""
+    assert "data-theme" not in browser.get("/").text
+    browser.get("/theme/dark?back=//elsewhere.example")
+    assert '<html lang="en" data-theme="dark">' in browser.get("/use").text
+    assert browser.get("/theme/pink").status == 404
+
+
+def test_an_open_page_is_told_what_is_written_meanwhile(
+    house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: the feed brings what agents write from now on, escaped as every page is, and nothing from before."""
+    monkeypatch.setattr(app, "FEED_S", 0.0)
+    wrote = partial(house.add, "new", "The vents open at 28 degrees <b>now</b>")
+    feed = browser.watch("/feed", wrote, until="The vents open")
+
+    assert feed.header("content-type").startswith("text/event-stream")
+    assert "The vents open at 28 degrees &lt;b&gt;now&lt;/b&gt;" in feed.text
+    assert "boiler" not in feed.text
+    assert all(line == "" or line.startswith(("data: ", ": ")) for line in feed.text.split("\n"))

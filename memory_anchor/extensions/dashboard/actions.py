@@ -281,6 +281,25 @@ def change(form: Form, session: Session, words: Words) -> str:
     return f"/memory/{name}"
 
 
+def add(form: Form, session: Session, words: Words) -> str:
+    """Save a memory as the human's own."""
+    human, began = _signer(form, session), words.now.isoformat()
+    done = ask("add", human=human, content=form.get("content", ""), type=form.get("type", "") or "fact")
+    if done["id"] is None or done["outcome"] == "skipped":
+        _notify(session, "warning", text(done["reason"]), **({"id": done["id"]} if done["id"] else {}))
+        return "/timeline"
+    _done(session, words("add.done"), began, text(done["id"]))
+    return f"/memory/{done['id']}"
+
+
+def add_source(form: Form, session: Session, words: Words) -> str:
+    """Let agents know a folder or a file of this machine, with the trust that the human gives it."""
+    given = {name: form[name] for name in ("kind", "trust") if form.get(name)}
+    ask("knowledge_add", human=_signer(form, session), ref=form.get("ref", ""), **given)
+    _notify(session, "good", words("knowledge.is_added"))
+    return "/knowledge"
+
+
 def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:
     """Preview a purge, or carry it out; return the preview or the certificate, and which of them it is."""
     ids, text = form.get("ids", "").split(), form.get("text", "")

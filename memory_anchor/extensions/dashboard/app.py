@@ -12,18 +12,19 @@ import csv
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
+import anyio
 from jinja2 import Environment, FileSystemLoader
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -40,14 +41,18 @@ HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 FORM_BYTES_MAX = 8 << 20
 FORM_FIELDS_MAX = 2_400
+THEME, THEMES = "memory_anchor_theme", ("auto", "light", "dark")
 YEAR_S = 365 * 24 * 3600
+FEED_S = 3.0
+"""How often an open page looks for what was written."""
 NEW_VISIT_S = 30 * 60
 """A reader who comes back after this long sees what changed since the visit before."""
-NAV = ("inbox", "search", "timeline", "context", "knowledge", "health", "use")
+NAV = ("inbox", "search", "timeline", "sessions", "context", "knowledge", "health", "use")
 PATHS = {name: "/" if name == "inbox" else f"/{name}" for name in NAV}
 PAGES: dict[str, Callable[[pages.Query, Words], Page]] = {
     "search": pages.search,
     "timeline": pages.timeline,
+    "sessions": pages.sessions,
     "context": pages.context,
     "knowledge": pages.knowledge,
     "health": pages.health,
@@ -56,10 +61,12 @@ PAGES: dict[str, Callable[[pages.Query, Words], Page]] = {
 ACTIONS: dict[str, actions.Action] = {
     "/undo": actions.undo,
     "/memory": actions.change,
+    "/add": actions.add,
     "/proposal": actions.proposal,
     "/pause": actions.pause,
     "/backup": actions.backup,
     "/job": actions.job,
+    "/knowledge/add": actions.add_source,
     "/knowledge/sync": actions.sync,
     "/knowledge/remove": actions.drop,
 }
@@ -80,14 +87,17 @@ class Dashboard:
             *(Route(PATHS[name], partial(self._page, name)) for name in PAGES),
             Route("/memory/{name}", self._memory),
             Route("/report/{name}", self._report),
+            Route("/session/{name}", self._session),
             Route("/use.csv", self._csv),
             Route("/inbox", self._decide, methods=["POST"]),
             Route("/purge", self._purge, methods=["GET", "POST"]),
             Route("/undo", self._undo),
             Route("/doctor", self._doctor, methods=["POST"]),
             *(Route(path, partial(self._act, act), methods=["POST"]) for path, act in ACTIONS.items()),
-            Route("/language/{name}", self._language),
+            Route("/language/{name}", partial(self._chosen, "memory_anchor_lang", tuple(LANGUAGES))),
+            Route("/theme/{name}", partial(self._chosen, THEME, THEMES)),
             Route("/pulse", self._pulse),
+            Route("/feed", self._feed),
             Route(f"{OPEN}{{secret}}", self._opened),
             Mount(STATIC.rstrip("/"), StaticFiles(directory=HERE / "static")),
         ]
@@ -121,6 +131,10 @@ class Dashboard:
         name = request.path_params["name"]
         return await self._shown(request, "report", lambda _: pages.report(name))
 
+    async def _session(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return await self._shown(request, "session", lambda _: pages.session(name))
+
     async def _undo(self, request: Request) -> Response:
         return await self._shown(request, "undo", lambda _: {"last": _session(request).last})
 
@@ -138,19 +152,37 @@ class Dashboard:
         answer = await run_in_threadpool(actions.ask, "inbox", limit=1)
         return HTMLResponse(str(answer["total"] or ""))
 
+    async def _feed(self, request: Request) -> Response:
+        """Return a stream of what is written from now on, as rows of a list, until the page is closed."""
+        words = self._words(request)
+        rows = self._templates.get_template("feed.html")
+
+        async def events() -> AsyncIterator[str]:
+            last = words.now.isoformat()
+            while True:
+                await anyio.sleep(FEED_S)
+                with contextlib.suppress(MemoryAnchorError):  # an engine that is away comes back
+                    newest = await run_in_threadpool(pages.written_after, last)
+                    last = max([last, *(str(memory["recorded_at"]) for memory in newest)], key=wording.instant)
+                    lines = rows.render(t=self._words(request), changed=newest).split("\n") if newest else [""]
+                    yield "".join(f"data: {line}\n" for line in lines) + "\n" if newest else ": nothing new\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
     async def _opened(self, request: Request) -> Response:
         answer = self._html(request, "opened", {}, 200)
         if cookie := request.scope.get("memory_anchor.cookie"):
             answer.headers.append("set-cookie", cookie)
         return answer
 
-    async def _language(self, request: Request) -> Response:
+    async def _chosen(self, cookie: str, known: tuple[str, ...], request: Request) -> Response:
+        """Remember what the reader chose for every page, and go back to the one before."""
         name, back = request.path_params["name"], request.query_params.get("back", "/")
-        if name not in LANGUAGES:
+        if name not in known:
             raise HTTPException(404)
         local = back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"
         answer = RedirectResponse(local, 303)
-        answer.set_cookie("memory_anchor_lang", name, max_age=YEAR_S, httponly=True, samesite="strict")
+        answer.set_cookie(cookie, name, max_age=YEAR_S, httponly=True, samesite="strict")
         return answer
 
     # --- forms -----------------------------------------------------------------------------------------------------
@@ -233,6 +265,8 @@ class Dashboard:
             "page": name,
             "nav": PATHS,
             "languages": LANGUAGES,
+            "themes": THEMES,
+            "theme": theme if (theme := cookie_of(request.headers.get("cookie", ""), THEME)) in THEMES else "auto",
             "project": self._project,
             "here": f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path,
             "notices": notices,

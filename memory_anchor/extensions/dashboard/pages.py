@@ -34,10 +34,10 @@ STRIP_DAYS, STRIP_DAYS_MIN = 60, 14
 CHANGES_SHOWN = 12
 SEARCH_LIMITS = (5, 10, 20, 50)
 TIMELINE_LIMITS = (100, 300, 1_000)
-OWN_FILTERS = ("agent", "strength", "day", "written", "changed")
+OWN_FILTERS = ("agent", "person", "strength", "day", "written", "changed")
 """Filters of the timeline that no call has; they are applied here. written: `DAY` or `DAY..DAY` of the first version,
 in UTC as in the statistics; changed: after this instant."""
-TIMELINE_FILTERS = ("layer", "type", "status", *OWN_FILTERS, "limit")
+TIMELINE_FILTERS = ("layer", "type", "status", "tag", *OWN_FILTERS, "limit")
 LAYERS = ("verified_fact", "event_log")
 TYPES = (
     *("decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"),
@@ -55,6 +55,7 @@ NAMED_MAX = 20
 FORECAST_DAYS = (0, 3, 7, 14, 21, 30, 45, 60, 90, 120, 150, 180)
 CONTEXT_TASK = "what was done last, what is open, what was decided"
 REPORTS_READ = 30
+SESSIONS_SHOWN, SESSIONS_FOUND = 100, 10
 
 
 def pulse(newest: Sequence[Record]) -> Page:
@@ -85,9 +86,7 @@ def inbox(query: Query, seen: str, words: Words, form: Query | None = None) -> P
     single = _contradictions(found) if grouped else found
     first = (page - 1) * INBOX_SHOWN if by and not grouped else 0
     newest, law = _newest(), actions.constitution()
-    changed = [
-        memory for memory in newest if not seen or wording.instant(text(memory["recorded_at"])) > wording.instant(seen)
-    ]
+    changed = [one for one in newest if not seen or wording.instant(text(one["recorded_at"])) > wording.instant(seen)]
     proposals = [
         {**one, "lines": wording.proposal_diff(text(one["diff"])), "author": _author(text(one["proposed_by"]))}
         for one in records(law["proposals"])
@@ -191,6 +190,11 @@ def _newest() -> list[Record]:
     return sorted(memories, key=lambda memory: str(memory["recorded_at"]), reverse=True)
 
 
+def written_after(at: str) -> list[Record]:
+    """Return the memories written, superseded or archived after an instant, newest first."""
+    return [memory for memory in _newest() if wording.instant(text(memory["recorded_at"])) > wording.instant(at)]
+
+
 def search(query: Query, _: Words) -> Page:
     """Return a search's answer as an agent gets it, with each channel's share of the score."""
     question = query.get("q", "").strip()
@@ -241,10 +245,12 @@ def timeline(query: Query, words: Words) -> Page:
     limit = int(form["limit"]) if form["limit"] in map(str, TIMELINE_LIMITS) else TIMELINE_LIMITS[0]
     if any(form[name] for name in OWN_FILTERS):
         limit = max(limit, TIMELINE_LIMITS[-1])
-    layer, kind = form["layer"] or None, form["type"] or None
+    layer, kind, tag = form["layer"] or None, form["type"] or None, form["tag"].strip() or None
     memories: list[Record] = []
     for status in LISTED.get(form["status"], (form["status"],)):
-        memories += records(actions.ask("list", status=status, limit=limit, layer=layer, type=kind)["memories"])
+        memories += records(
+            actions.ask("list", status=status, limit=limit, layer=layer, type=kind, tag=tag)["memories"]
+        )
     memories = wording.newest_first(memories, words.now)
     agents = sorted({str(record(memory["scope"]).get("agent", "")) for memory in memories} - {""})
     superseded = {memory["id"]: memory for memory in memories if memory["status"] == "superseded"}
@@ -288,6 +294,7 @@ def _fits(memory: Record, form: Query, words: Words) -> bool:
         and (not first or first <= str(memory.get("first_recorded_at", memory["recorded_at"]))[:10] <= (last or first))
         and (not form["changed"] or wording.instant(text(memory["recorded_at"])) > _changed_after(form["changed"]))
         and form["agent"] in ("", record(memory["scope"]).get("agent"))
+        and form["person"].strip().casefold() in ("", *(str(who).casefold() for who in items(memory.get("who") or [])))
         and form["day"] in ("", words.day(str(memory.get("when") or memory["recorded_at"])))
     )
 
@@ -392,6 +399,20 @@ def report(name: str) -> Page:
 def knowledge(_: Query, __: Words) -> Page:
     """Return the sources of knowledge and how far each is read, and the lorebooks."""
     return {**actions.ask("knowledge_sources"), "books": actions.ask("lorebook_list")["books"]}
+
+
+def sessions(query: Query, _: Words) -> Page:
+    """Return the adopted sessions of agents, newest first, or the passages that answer a question, best first."""
+    question = query.get("q", "").strip()
+    shown: Page = {"question": question, "sessions": [], "passages": []}
+    if question:
+        return {**shown, "passages": actions.ask("sessions_search", query=question, limit=SESSIONS_FOUND)["passages"]}
+    return {**shown, "sessions": actions.ask("sessions_list", limit=SESSIONS_SHOWN)["sessions"]}
+
+
+def session(name: str) -> Page:
+    """Return one session: what was said and done in it. Raises NotFound."""
+    return {"one": actions.ask("sessions_show", session=name)}
 
 
 def health(_: Query, __: Words) -> Page:

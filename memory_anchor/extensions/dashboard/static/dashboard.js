@@ -1,4 +1,4 @@
-// Keys, and the count of what is chosen. Every page works without this file.
+// Keys, the count of what is chosen, and what is written meanwhile. Every page works without this file.
 (function () {
   "use strict";
   const typing = (node) => /^(INPUT|TEXTAREA|SELECT)$/.test(node.tagName) && !/^(radio|checkbox)$/.test(node.type || "");
@@ -56,4 +56,14 @@
     const many = document.querySelectorAll(".inbox input[type=radio]:checked:not([value=''])").length;
     told.textContent = many ? told.dataset.some.replace("#", many) : told.dataset.none;
   });
+
+  const feed = document.getElementById("feed");
+  if (feed && window.EventSource) {
+    const stream = new EventSource("/feed");
+    stream.onmessage = (event) => {
+      feed.insertAdjacentHTML("afterbegin", event.data);
+      while (feed.children.length > 50) feed.lastElementChild.remove();
+    };
+    addEventListener("pagehide", () => stream.close());
+  }
 })();
