@@ -25,10 +25,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from memory_anchor.base.json_values import Json
+from memory_anchor.language.gates import gate
 from memory_anchor.language.secret_context import Span, contextual
-from memory_anchor.language.secret_rules import RULES, is_reference
+from memory_anchor.language.secret_rules import is_reference, rules_that_may
 
 UNSEEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -68,9 +70,14 @@ class PlainReading:
         return (first, last) if inside < length else (last + inside - length, last + inside - length + 1)
 
 
+@cache
+def _may_be_escaped() -> Callable[[str], bool]:
+    return gate(_ESCAPED)
+
+
 def readings(text: str) -> Iterator[PlainReading]:
     """Yield the readings that differ from the text; none for most texts."""
-    if "&" in text or "%" in text or "\\" in text or not text.isascii():
+    if _may_be_escaped()(text):
         decoded = _replaced(text, _ESCAPED, _decoded)
         if decoded.text != text:
             yield decoded
@@ -167,7 +174,7 @@ def _spans(text: str, *, whole: bool = True) -> Iterator[Span]:
     if "private key" in lowered:
         yield from _key_blocks(text)
     numbers = _LONG_NUMBER.search(text) is not None
-    for rule in RULES:
+    for rule in rules_that_may(text, lowered):
         if numbers or not rule.numeric:
             yield from rule.spans(text, lowered)
     if whole:

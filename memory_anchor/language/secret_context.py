@@ -23,12 +23,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, pairwise
 from operator import ne
 from typing import Literal
 
 from memory_anchor.base.json_values import records, text
+from memory_anchor.language.gates import gate
 from memory_anchor.language.randomness import classes, machine_made_chance
 from memory_anchor.language.words import any_phrase, filled, table
 
@@ -212,7 +213,7 @@ _MANY = ("tokens", "keys", "cookies", "secrets", "sessions")
 @lru_cache(maxsize=TOKENS_KEPT)
 def _looks(body: str) -> Literal["name", "mixed", "single", "made"]:
     """Return what a token looks like by itself. made: a secret only right after a label for one."""
-    if _CACHE_KEY.fullmatch(body) or len(set(body)) < SIGNS_LEAST:
+    if _NOT_SECRET_BODY.search(body) or _CACHE_KEY.fullmatch(body) or len(set(body)) < SIGNS_LEAST:
         return "name"
     bare = _SEPARATORS.sub("", body)
     if not _HEX.fullmatch(bare) and _is_mixed(body):
@@ -258,7 +259,7 @@ _KINDS = {"password": "password", "private": "private_key", "token": "token", "a
 
 
 def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
-    blocks, labels, reached = "-----begin" in lowered, _Labels(lowered), 0
+    blocks, addresses, labels, reached = "-----begin" in lowered, "://" in lowered, _Labels(lowered), 0
     for match in _TOKEN.finditer(text):
         token, begin = match.group().rstrip(".-=~/") if match.group()[-1] in ".-~/" else match.group(), match.start()
         end = begin + len(token)
@@ -266,12 +267,12 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
         if "=" in token.rstrip("="):  # name=value
             body = token.rpartition("=")[2] if not token.endswith("=") else token.partition("=")[2]
             begin = end - len(body)
-        if "/" in token or text[match.start() - 1 : match.start()] == "/":
+        if addresses and ("/" in token or text[match.start() - 1 : match.start()] == "/"):
             address = _ADDRESS_BEFORE.search(lowered, max(0, match.start() - ADDRESS_CHARS), match.start())
             if address is not None:
                 yield from _in_address(text, lowered, address.start(), *match.span())
                 continue
-        if begin < reached or len(body) < LABELLED_CHARS or text.startswith("(", end) or _NOT_SECRET_BODY.search(body):
+        if begin < reached or len(body) < LABELLED_CHARS or text.startswith("(", end):
             continue
         named = _WORDS.match(lowered, begin)
         if named and named.lastgroup == "other" and text[named.end() : named.end() + 1] == "-":  # nonce-..., sha256-...
@@ -342,7 +343,6 @@ def _in_public_block(lowered: str, at: int) -> bool:
 
 _PASSWORD_WORD = _pattern("password_word")
 _PIN_WORD = _pattern("pin_word")
-_FOUR_DIGITS = re.compile(r"\d{4}")
 _SIGNED = _pattern("signed")
 _CHOSEN = re.compile(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
 _QUOTED_WORDS = _pattern("quoted_words")
@@ -359,8 +359,6 @@ _COMPOSED = _pattern("composed", re.I)
 _LOGIN = _pattern("login", re.I)
 _LOGIN_CHARS = 50
 """Characters before a password that may have its user name."""
-_WITH_SIGN = re.compile(r"[!@#$%^&*]\d\d")
-_ASKED = ("question", "maiden name", "密保", "安全问题")
 _PLAIN_WORD = _pattern("plain_word")
 _NO_WORD = re.compile(any_phrase("no_password", "english"))
 _ANSWER = _pattern("answer", re.I)
@@ -388,7 +386,7 @@ def is_chosen(value: str) -> bool:
 
 
 def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> Iterator[Span]:
-    labels = [match.span() for match in _PASSWORD_WORD.finditer(lowered)]
+    labels = [match.span() for match in _PASSWORD_WORD.finditer(lowered)] if _may("password", lowered) else []
     reached = 0
     for (start, end), (following, _) in pairwise([*labels, (len(lowered), 0)]):
         if lowered.startswith("pass\n", start):  # the statement
@@ -404,24 +402,24 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         if start - reached >= CHOSEN_CHARS:
             yield from _chosen_before(text, max(reached, start - PASSWORD_WITHIN), start, is_reference)
         reached = end
-    for match in _SIGNED.finditer(lowered):
+    for match in _SIGNED.finditer(lowered) if _may("signed", lowered) else ():
         value = text[slice(*match.span("s"))].rstrip(".,;:?*_~")
         if is_chosen(value) and not is_reference(value) and any(sign in "!@#$%^&*" for sign in value):
             yield match.start("s"), match.start("s") + len(value), "password"
-    for match in _COMPOSED.finditer(text) if _WITH_SIGN.search(lowered) else ():
+    for match in _COMPOSED.finditer(text) if _may("composed", text) else ():
         if _LOGIN.search(text, max(0, match.start() - _LOGIN_CHARS), match.start()):
             yield *match.span("s"), "password"
-    for match in _ANSWER.finditer(text) if any(word in lowered for word in _ASKED) else ():
+    for match in _ANSWER.finditer(text) if _may("answer", text) else ():
         yield *match.span("s"), "password"
     if not any(word in lowered for word in _PIN_HINTS):
         return
-    for match in _PLAIN_WORD.finditer(text):
+    for match in _PLAIN_WORD.finditer(text) if _may("plain", text) else ():
         name = "en" if match["en"] else "zh"
         if not _NO_WORD.match(match[name]) and not is_reference(match[name]):
             yield *match.span(name), "password"
-    for match in _PIN_WORD.finditer(lowered) if _FOUR_DIGITS.search(lowered) else ():
+    for match in _PIN_WORD.finditer(lowered) if _may("pin", lowered) else ():
         yield *match.span("s"), "password"
-    for match in _QUOTED_WORDS.finditer(lowered) if any(sign in lowered for sign in "\"”'`") else ():
+    for match in _QUOTED_WORDS.finditer(lowered) if _may("quoted", lowered) else ():
         if match["s"].count(" ") >= 2 and not is_reference(match["s"]):
             yield *match.span("s"), "password"
 
@@ -496,11 +494,31 @@ def _decoded(text: str) -> Iterator[tuple[int, int, str]]:
     for match in _BASE.finditer(text):
         if (plain := _plain(match.group())) is not None:
             yield *match.span(), plain
-    for base, pattern in _SPELT:
+    for base, pattern in _SPELT if _may("spelt", text) else ():
         for match in pattern.finditer(text):
             codes = [int(code, base) for code in _ONE[base].findall(match.group())]
             if all(code < 128 for code in codes):
                 yield match.start(), match.start() + len(match.group().rstrip(" ,:-")), bytes(codes).decode("ascii")
+
+
+@cache
+def _gates() -> dict[str, Callable[[str], bool]]:
+    return {
+        "password": gate(_PASSWORD_WORD),
+        "signed": gate(_SIGNED),
+        "composed": gate(_COMPOSED),
+        "answer": gate(_ANSWER),
+        "plain": gate(_PLAIN_WORD),
+        "pin": gate(_PIN_WORD),
+        "quoted": gate(_QUOTED_WORDS),
+        **{hint: gate(*(one for _, other, one in _PLACED if other == hint)) for _, hint, _ in _PLACED},
+        "spelt": gate(*(pattern for _, pattern in _SPELT)),
+    }
+
+
+def _may(name: str, text: str) -> bool:
+    """Return whether these expressions may find something; most texts have nothing for any of them."""
+    return _gates()[name](text)
 
 
 def contextual(
@@ -517,7 +535,7 @@ def contextual(
     yield from _random_tokens(text, lowered)
     yield from _passwords(text, lowered, is_reference)
     for kind, hint, pattern in _PLACED:
-        for match in pattern.finditer(text) if hint in text else ():
+        for match in pattern.finditer(text) if hint in text and _may(hint, text) else ():
             if not is_reference(match["s"]):
                 yield *match.span("s"), kind
     yield from _encoded(text, finds)

@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from memory_anchor.base.json_values import optional_text, record, records, text
+from memory_anchor.language.gates import gate
 from memory_anchor.language.randomness import machine_made_chance
 from memory_anchor.language.secret_context import (
     LABELLED_CHARS,
@@ -248,3 +250,21 @@ def _rules() -> Iterator[Rule]:
 
 
 RULES: tuple[Rule, ...] = tuple(_rules())
+_BY_PATTERN = tuple(rule for rule in RULES if rule.starts is None)
+_BY_START = tuple(rule for rule in RULES if rule.starts is not None)
+
+
+@cache
+def _gates() -> tuple[Callable[[str], bool], tuple[Callable[[str], bool], ...], tuple[Callable[[str], bool], ...]]:
+    """Return the gate of all rules by their pattern, that of each of them, and those of the starts of the others."""
+    each = tuple(gate(rule.pattern) for rule in _BY_PATTERN)
+    starts = tuple(gate(rule.starts) for rule in _BY_START if rule.starts is not None)
+    return gate(*(rule.pattern for rule in _BY_PATTERN)), each, starts
+
+
+def rules_that_may(text: str, lowered: str) -> Iterator[Rule]:
+    """Yield the rules that may find something in a text; most texts have none."""
+    any_of_them, each, starts = _gates()
+    if any_of_them(text):
+        yield from (rule for rule, is_open in zip(_BY_PATTERN, each, strict=True) if is_open(text))
+    yield from (rule for rule, is_open in zip(_BY_START, starts, strict=True) if is_open(lowered))

@@ -17,12 +17,13 @@ import re
 import threading
 import unicodedata
 import zlib
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Protocol
 
 from memory_anchor.domain.ports import SparseVector
+from memory_anchor.language.gates import gate
 from memory_anchor.language.words import base_forms, listed, placed
 
 TERMS_VERSION = 3
@@ -60,7 +61,6 @@ _DATES = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_YEAR = re.compile(r"\d{4}")
 _QUOTED = re.compile(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
 
 DATE_TERM = "date:"
@@ -119,9 +119,14 @@ def _compound(raw: str) -> Iterator[str]:
     yield from _parts(raw)
 
 
+@cache
+def _may_be_dated() -> Callable[[str], bool]:
+    return gate(_DATES)
+
+
 def _dates(text: str) -> Iterator[str]:
     """Yield `date:2023-05-08` and `date:2023-05` for every date with a year, in either language."""
-    if _YEAR.search(text) is None:
+    if not _may_be_dated()(text):
         return
     for match in _DATES.finditer(text):
         year = match["y1"] or match["y2"] or match["y3"]

@@ -73,13 +73,17 @@ BUDGETS: dict[str, int] = {
     "extensions.lorebook": 1780,
     "extensions.prompts": 1300,
     "extensions.service": 3780,
-    "extensions.sessions": 2000,
+    "extensions.sessions": 2040,
     "extensions.transfer": 2130,
     "front": 8690,
     "hooks": 998,
     "identity": 3750,
     "ingest": 4260,
+<<<<<<< HEAD
     "language": 5904,
+=======
+    "language": 5320,
+>>>>>>> 2349510a (cleaning: an expression is asked only where its gate is open)
     "layers": 1256,
     "process": 954,
     "recall": 5870,

@@ -22,9 +22,10 @@ from memory_anchor.language.safety import cleaned, strip_private
 from memory_anchor.language.terms import terms
 
 PASSAGE_CHARS = 1_200
-HEAD_CHARS, TAIL_CHARS, MARGIN_CHARS = 400, 200, 100
-"""Kept of a result at its beginning and at its end, and read before its end so that a secret is seen with its word."""
-CALL_CHARS = 1_600
+OF_SUCCESS, OF_FAILURE, MARGIN_CHARS = (120, 100), (200, 300), 100
+"""Kept of a result at its beginning and at its end, more of an error, which is what is searched for; and read before its
+end, so that a secret is seen with its word."""
+CALL_CHARS = 800
 """Kept of a call: a command whole, of a written file its beginning."""
 SPAN_CHARS, COMMAND_CHARS, SHAPE_CHARS = 400, 1_000, 300
 """Kept of an edit's spans, of a command, and of an error's shape in an action."""
@@ -74,7 +75,8 @@ def shown(parts: Sequence[Part]) -> str:
 
 def indexed(parts: Sequence[Part]) -> tuple[str, ...]:
     """Return the terms of each field of the index."""
-    return tuple(" ".join(term for kind, text in parts if kind in kinds for term in terms(text)) for kinds in FIELDS)
+    texts = ("\n".join(text for kind, text in parts if kind in kinds) for kinds in FIELDS)
+    return tuple(" ".join(terms(text)) for text in texts)
 
 
 def shape_of(output: str) -> str:
@@ -101,19 +103,19 @@ def clean_name(name: str) -> str:
     return cleaned(name).text
 
 
-def bounded_result(output: str) -> list[str]:
+def bounded_result(output: str, *, failed: bool) -> list[str]:
     """Return a result whole, or its head and its tail.
 
     The head ends between two words. The tail begins with a margin, so that a word for a secret is seen with its value;
     what is kept of it is its end, once it is cleaned.
     """
-    output = strip_private(output)
-    if len(output) <= HEAD_CHARS + TAIL_CHARS + MARGIN_CHARS:
+    output, (head_chars, tail_chars) = strip_private(output), OF_FAILURE if failed else OF_SUCCESS
+    if len(output) <= head_chars + tail_chars + MARGIN_CHARS:
         return [output]
-    head = output[: HEAD_CHARS + 1]
+    head = output[: head_chars + 1]
     while head and _IN_WORD.match(head[-1]):
         head = head[:-1]
-    return [head, output[-TAIL_CHARS - MARGIN_CHARS :]]
+    return [head, output[-tail_chars - MARGIN_CHARS :]]
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ class _Piece:
     texts: list[str]
     action: SessionAction | None = None
     is_clean: bool = False
+    tail_chars: int = 0
 
     @property
     def size(self) -> int:
@@ -133,7 +136,7 @@ class _Piece:
         """Return the part, and give its action what it keeps; the texts are clean."""
         texts, action = self.texts, self.action
         if self.kind == "result":
-            texts = texts[:1] + [tail[-TAIL_CHARS:] for tail in texts[1:]]
+            texts = texts[:1] + [tail[-self.tail_chars :] for tail in texts[1:]]
             if action is not None:
                 action.shape = shape_of(texts[-1])
             return self.kind, GAP.join(texts)
@@ -193,7 +196,10 @@ class Cutter:
             ended = self.ended[call] = SessionAction("", "", "", "", "", step.at, call)
         if ended is not None:
             ended.exit = step.exit
-        return _Piece("result", bounded_result(step.text), ended if step.exit else None)
+        texts = bounded_result(step.text, failed=bool(step.exit))
+        return _Piece(
+            "result", texts, ended if step.exit else None, tail_chars=(OF_FAILURE if step.exit else OF_SUCCESS)[1]
+        )
 
     def _add(self, step: TranscriptStep, piece: _Piece) -> None:
         if not self._pieces:

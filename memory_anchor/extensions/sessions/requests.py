@@ -42,4 +42,4 @@ class SessionsHandoff(BaseRequest):
     """Package a session for another agent: goal, decisions, open tasks, files, commands that worked."""
 
     session: Annotated[str, Text(PATH_MAX, 0)] = arg("", "Its id or the beginning of it; left out: the newest here.")
-    to: Name = arg("", "The agent that goes on, which is told how to look further.")
+    agent: Name = arg("", "The agent that goes on, which is told how to look further.", option="to")

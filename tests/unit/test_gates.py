@@ -1,0 +1,50 @@
+"""A gate is open wherever its expression matches: skipping an expression never loses a secret or a date."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+import secretskit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_anchor.language import gates, safety, secret_context, secret_rules, terms
+
+EXPRESSIONS: list[re.Pattern[str]] = [
+    *(rule.pattern for rule in secret_rules.RULES),
+    *(rule.starts for rule in secret_rules.RULES if rule.starts is not None),
+    *(
+        value
+        for room in (safety, secret_context, terms)
+        for value in vars(room).values()
+        if isinstance(value, re.Pattern)
+    ),
+    *(pattern for _, pattern in secret_context._SPELT),
+    *(pattern for _, _, pattern in secret_context._PLACED),
+]
+
+
+@cache
+def corpus() -> list[str]:
+    """Return texts with planted secrets and look-alikes, and the same in small letters."""
+    planted = [*secretskit.planted(seed=1), *secretskit.planted(secretskit.FRESH, seed=1), *secretskit.crossed("dev")]
+    texts = [*(one.text for one in planted), *secretskit.look_alikes(300)]
+    return texts + [text.lower() for text in texts]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda one: one.pattern[:40])
+def test_a_gate_is_open_wherever_its_expression_matches(expression: re.Pattern[str]) -> None:
+    """Rule gates: over every text of the corpora of secrets and look-alikes."""
+    may = gates.gate(expression)
+
+    assert [text for text in corpus() if expression.search(text) and not may(text)] == []
+
+
+@given(st.sampled_from(EXPRESSIONS), st.data())
+def test_a_gate_is_open_for_what_an_expression_describes(expression: re.Pattern[str], data: st.DataObject) -> None:
+    """Rule gates: also for texts that nobody wrote."""
+    text = data.draw(st.from_regex(expression))
+
+    assert gates.gate(expression)(text)
