@@ -79,11 +79,7 @@ BUDGETS: dict[str, int] = {
     "hooks": 998,
     "identity": 3750,
     "ingest": 4260,
-<<<<<<< HEAD
-    "language": 5904,
-=======
-    "language": 5320,
->>>>>>> 2349510a (cleaning: an expression is asked only where its gate is open)
+    "language": 6090,
     "layers": 1256,
     "process": 954,
     "recall": 5870,

@@ -23,8 +23,8 @@ from memory_anchor.language.terms import terms
 
 PASSAGE_CHARS = 1_200
 OF_SUCCESS, OF_FAILURE, MARGIN_CHARS = (120, 100), (200, 300), 100
-"""Kept of a result at its beginning and at its end, more of an error, which is what is searched for; and read before its
-end, so that a secret is seen with its word."""
+"""Kept of a result at its beginning and at its end, more of an error, which is what is searched for; and read before
+its end, so that a secret is seen with its word."""
 CALL_CHARS = 800
 """Kept of a call: a command whole, of a written file its beginning."""
 SPAN_CHARS, COMMAND_CHARS, SHAPE_CHARS = 400, 1_000, 300
