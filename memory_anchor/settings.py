@@ -24,6 +24,7 @@ from memory_anchor.domain.errors import BadInput
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
 """Environment names that are not settings."""
+GONE = {"store.records": "one `serve` answers for a memory, with its data directory on a volume; leave it out"}
 TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
@@ -91,7 +92,6 @@ class StoreSettings(_Group):
     kind: Literal["edge", "qdrant"] = "edge"
     url: str = ""
     path: str = ""
-    records: Literal["files", "store"] = "files"
     api_key: SecretStr = SecretStr("")
     ca_file: str = ""
     timeout_s: float = Field(10.0, ge=1, le=120)
@@ -457,6 +457,8 @@ def _sentence(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     if name.startswith(f"{TOKENS}."):
         token = name.removeprefix(f"{TOKENS}.")
         name = f"{TOKENS}.{masked_tokens([token])[token]}"
+    if name in GONE:
+        return f"{name} in {source} is gone: {GONE[name]}"
     if error["type"] == "extra_forbidden":
         known = ", ".join(sorted(_names_in_group(error["loc"])))
         return f"unknown setting {name!r} in {source}; known here: {known}"

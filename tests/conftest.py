@@ -34,7 +34,6 @@ sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).paren
 
 if TYPE_CHECKING:
     from devicekit import Laptop
-    from pairs import Replicas
     from pgserver import Cluster
     from sessionkit import Machine
 
@@ -176,15 +175,6 @@ def laptops(tmp_path: Path) -> Iterator[Callable[..., Laptop]]:
     yield laptop
     for one in made:
         one.close()
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    """Replicas of one service, in this process."""
-    from pairs import replicas
-
-    with replicas(tmp_path, monkeypatch) as made:
-        yield made
 
 
 @pytest.fixture

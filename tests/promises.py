@@ -104,12 +104,6 @@ PROMISES: dict[str, Held] = {
         "| killed at any moment of reading a source": (
             "test_knowledge_kill::test_kills_while_a_source_is_read_lose_and_double_nothing",
         ),
-        "| a push arrives during the removal": (
-            "test_knowledge_replicas::test_a_push_sent_again_while_its_source_is_being_removed_is_refused",
-        ),
-        "| a data directory with keys of its own": (
-            "test_working_copy::test_another_service_s_keys_are_never_written_over",
-        ),
         "| an embedder's prompts were changed |": _OTHER_ROWS,
         "| never approved; sealed text lost": (
             "test_a01_unapproved_constitution::test_no_hook_and_no_call_tells_an_unapproved_file",
@@ -218,11 +212,6 @@ PROMISES: dict[str, Held] = {
             *_RESCAN,
             "memory_anchor.extensions.knowledge.library.RESCAN_SHARE=50",
         ),
-        "Its documents with their places fill at most 64": ("memory_anchor.extensions.knowledge.sharing.BUCKETS=64",),
-        "Each replica keeps the SQLite catalogue": (
-            "test_knowledge_replicas::test_of_many_documents_a_look_asks_little",
-            "memory_anchor.extensions.knowledge.shared_catalogue.FRESH_S=0.5",
-        ),
         "Search: candidates by meaning, by words": _RESCAN,
     },
     "docs/lorebook.md": {
@@ -239,16 +228,9 @@ PROMISES: dict[str, Held] = {
         "| resident memory | 269 MiB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.3 GB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.7 GB": ("scripts/bench_qdrant.py",),
-        "An item of a batch and a purge share": (
-            "test_item_turn::test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it",
-        ),
         "A writer that lost removes what it wrote": (
             "test_memory_store::test_of_two_engines_that_revise_one_memory_one_is_told_it_was_late",
             "memory_anchor.domain.errors.TRIES=8",
-        ),
-        "Its revision is checked at most": ("test_working_copy::test_a_look_is_asked_for_once_in_half_a_second",),
-        "A data directory with another human's keys": (
-            "test_working_copy::test_another_service_s_keys_are_never_written_over",
         ),
     },
     "docs/repair.md": {
@@ -554,10 +536,7 @@ NO_PROMISE: dict[str, tuple[str, ...]] = {
     "docs/dashboard.md": ("[security.md](security.md) says what a browser page",),
     "docs/devices.md": ("Out of reach: earlier versions", "If you lose the passphrase"),
     "docs/knowledge.md": ("Tried as well and not used", "What brought nothing on the 60"),
-    "docs/qdrant.md": (
-        "**Erasing** (`purge`)",
-        "A replica's own audit trail cannot witness",
-    ),
+    "docs/qdrant.md": ("**Erasing** (`purge`)",),
     "docs/repair.md": ("`doctor` says that memories cannot be read",),
     "docs/retrieval.md": (
         "If both languages are in one store",

@@ -1,56 +1,69 @@
-"""Shared records as files of one data directory, and turns: one request at a time, wherever records are.
+"""Small named texts that outlive a process, as files of one data directory.
 
-A record is a file of its name: what a laptop and a single server have. It is replaced whole and synced, under one lock
-that tells two writers apart. Its revision is what `stat` says of the file (a replaced one is another inode), so a look
-costs no reading.
-
-A turn serves one request that reaches two replicas at the same moment: the second waits until the first is answered.
-The turn is a record that exists meanwhile; whoever finds it waits until it goes, and then finds by its receipt what the
-first one did. A replica that was killed holds it for `HELD_S` at most. Rejected: a write that carries its request as
-its point's id, since what a request stores is decided after it was recognised.
+A record is a file of its name, such as `team/keys.json`. It is replaced whole and synced, under one lock that tells two
+writers apart. Its revision is what `stat` says of the file (a replaced one is another inode), so a look costs no
+reading. Revision "": there is no such record.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.base.files import file_error, file_lock, make_private, read_with_stat, remove_durably, write_atomic
-from memory_anchor.base.hashing import stable_hash
-from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
-from memory_anchor.domain.ports import ListedRecord, SharedRecord, SharedRecords
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, TooLarge
 
 BYTES_MAX = 64 << 20
 LOCK_FILE = "records.lock"
 HIDDEN = (".lock", ".tmp")
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A named record as it was read. revision: of this content; every write makes another one."""
+
+    name: str
+    content: bytes
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecord:
+    """A record in a list. at: when it was written, seconds since 1970."""
+
+    name: str
+    revision: str
+    at: float
+
+
 class FileRecords:
     """Thread-safe, and safe across processes of one machine."""
-
-    is_shared = False
 
     def __init__(self, data_dir: Path) -> None:
         self._root = data_dir
 
-    def read(self, name: str) -> SharedRecord | None:
+    def read(self, name: str) -> StoredRecord | None:
         path = self._path(name)
         try:
             file = read_with_stat(path, most_bytes=BYTES_MAX)
         except OSError as error:
             raise file_error(error, path) from error
-        return None if file is None else SharedRecord(name, file[0], _revision(file[1]))
+        return None if file is None else StoredRecord(name, file[0], _revision(file[1]))
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the revisions of those that exist; no content is read."""
         return {name: revision for name in names if (revision := _stored_revision(self._path(name)))}
 
     def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
+        """Write a record where it still has the revision `before`, and return its new one.
+
+        durable: on disk on return; else it survives only a kill of this process.
+        Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
+        """
         if len(content) > BYTES_MAX:
             raise TooLarge(f"{name} would have {len(content)} bytes; allowed are {BYTES_MAX}")
         path = self._path(name)
@@ -105,46 +118,3 @@ def _stored_revision(path: Path) -> str:
 
 def _revision(status: os.stat_result) -> str:
     return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
-
-
-FOLDER = "turns"
-HELD_S = 20.0
-WAIT_S = 25.0
-PAUSE_S = 0.02
-NAME_CHARS = 40
-
-
-class RequestTurns:
-    """Thread-safe."""
-
-    def __init__(self, records: SharedRecords) -> None:
-        self._records = records
-
-    @contextlib.contextmanager
-    def of(self, key: str) -> Iterator[None]:
-        """Hold the turn of the request `key` for the block; "" names no request and waits for nothing.
-
-        Raises Unavailable: another replica works on it all the time.
-        """
-        if not key:
-            yield
-            return
-        name = f"{FOLDER}/{stable_hash('turn', key)[:NAME_CHARS]}"
-        revision = self._take(name)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(MemoryAnchorError):  # it expires by itself
-                self._records.delete(name, before=revision)
-
-    def _take(self, name: str) -> str:
-        end, pause, before = time.monotonic() + WAIT_S, threading.Event(), ""
-        while True:
-            try:
-                return self._records.write(name, json.dumps(time.time() + HELD_S).encode(), before=before)
-            except ChangedMeanwhile:
-                turn = self._records.read(name)
-                before = turn.revision if turn is not None and float(json.loads(turn.content)) < time.time() else ""
-            if time.monotonic() > end:
-                raise Unavailable("another replica does the same request at this moment; send it again")
-            pause.wait(PAUSE_S)

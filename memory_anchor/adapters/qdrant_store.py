@@ -14,6 +14,7 @@ local mode is rewritten at once.
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -28,7 +29,6 @@ from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import MARK_FIELDS, REVISION, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.qdrant_layout import METADATA, Layout
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exists
-from memory_anchor.adapters.qdrant_records import claim_lease
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import Record, text
 from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from memory_anchor.domain.ports import Matrix
 
+LEASES = "memory_anchor_leases"
+"""A collection without vectors, one point a lease."""
 VALUES_MAX = 100_000
 """Values of one keyword field among which a prefix is looked up."""
 
@@ -378,7 +380,27 @@ class QdrantStore:
     # --- the whole store ---------------------------------------------------------------------------------------------
 
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
-        return claim_lease(self._link, self._layout, name, holder, now=now.timestamp(), until=until.timestamp())
+        from qdrant_client import models
+
+        point = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA}/{name}"))
+        free = models.Filter(
+            should=[
+                models.FieldCondition(key="holder", match=models.MatchValue(value=holder)),
+                models.FieldCondition(key="until", range=models.Range(lte=now.timestamp())),
+            ]
+        )
+        wanted = models.PointStruct(id=point, vector={}, payload={"holder": holder, "until": until.timestamp()})
+
+        def take(client: QdrantClient) -> models.Record:
+            if not client.collection_exists(LEASES):
+                with contextlib.suppress(Exception):  # another engine may be creating it; then it is there
+                    qdrant_layout.create(client, LEASES, self._layout)
+            # Inserted where there is none, replaced only where it is free: the server decides between two claims.
+            client.upsert(LEASES, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.MEDIUM)
+            (stored,) = client.retrieve(LEASES, [point], with_payload=True)
+            return stored
+
+        return (self._ask(take).payload or {}).get("holder") == holder
 
     def flush(self) -> None:
         """Do nothing: a server flushes by itself, local mode with each write."""

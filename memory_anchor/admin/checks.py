@@ -54,17 +54,16 @@ PAGE = 200
 OLD_PARTS = 4
 
 
-def repair_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime, *, alone: bool) -> None:
-    """Repair what can be, and log it. alone: no other process writes what this trail does not record."""
+def repair_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime) -> None:
+    """Repair what can be, and log it."""
     store = upkeep.store
     rewrite_audience_keys(store, data_dir)
     recovered = audit.complete(partial(_is_stored, store), now=now)
     if recovered:
         log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
-    if alone:
-        unrecorded, unstored = audit.reconcile(partial(_is_stored, store), partial(_recorded_since, store), now=now)
-        if unrecorded or unstored:
-            log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
+    unrecorded, unstored = audit.reconcile(partial(_is_stored, store), partial(_recorded_since, store), now=now)
+    if unrecorded or unstored:
+        log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
     if finish_purge(upkeep, at=now):
         log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
 

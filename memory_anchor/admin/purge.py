@@ -27,8 +27,9 @@ from typing import Protocol
 
 import yaml
 
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.admin.traces import PurgeTraces, is_retelling
-from memory_anchor.admin.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
+from memory_anchor.admin.waiting import BATCHES, WaitingBatch, texts_in, unescaped
 from memory_anchor.base import nofollow
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.files import remove_durably, write_atomic
@@ -37,7 +38,7 @@ from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.domain.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
-from memory_anchor.domain.ports import Entry, SharedRecords
+from memory_anchor.domain.ports import Entry
 from memory_anchor.domain.rights import Action, check, purge_digest
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.identity.constitution_text import FILE_NAME
@@ -218,10 +219,10 @@ class Certificate:
         return sum(len(ids) for ids in self.removed.values())
 
 
-def holders_in(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
+def holders_in(data_dir: Path, records: FileRecords) -> tuple[Holder, ...]:
     """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, copies.
 
-    records: where accepted batches wait, and the first answers of replicas.
+    records: where accepted batches wait.
     """
     holders: list[Holder] = []
     for folder, files in (
@@ -241,8 +242,6 @@ def holders_in(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
     for folder in ("backups", "evaluations"):
         if (data_dir / folder).is_dir():
             holders += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
-    if records.is_shared:
-        holders += [WholeRecord(records, record.name) for record in records.listed(REQUESTS)]
     holders += [WaitingBatch(records, record.name) for record in records.listed(BATCHES)]
     return tuple(holders)
 

@@ -1,4 +1,4 @@
-"""Shared records that may hold a purged text: pushed batches that wait, first answers of requests."""
+"""Pushed batches that wait and may hold a purged text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import retry_on_conflict
-from memory_anchor.domain.ports import SharedRecords
 
 BATCHES = "team/ingest"
 """Folder of a served memory's waiting batches."""
@@ -17,10 +17,13 @@ PURGED_ITEM = {"kind": "purged"}
 
 
 @dataclass(frozen=True, slots=True)
-class WholeRecord:
-    """A record on the server that replicas share: deleted when it holds the text."""
+class WaitingBatch:
+    """An accepted batch that waits: items that hold the text are removed, the others are processed.
 
-    records: SharedRecords
+    What is no batch of ours is deleted when it holds the text.
+    """
+
+    records: FileRecords
     record: str
 
     @property
@@ -29,22 +32,6 @@ class WholeRecord:
 
     def erase(self, matches: Callable[[str], bool]) -> int:
         return retry_on_conflict(lambda: self._erased(matches))
-
-    def says(self, content: bytes) -> str:
-        """Return every text in its content."""
-        return unescaped(content.decode(errors="surrogateescape"))
-
-    def _erased(self, matches: Callable[[str], bool]) -> int:
-        stored = self.records.read(self.record)
-        if stored is None or not matches(self.says(stored.content)):
-            return 0
-        self.records.delete(self.record, before=stored.revision)
-        return 1
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingBatch(WholeRecord):
-    """An accepted batch that waits: items that hold the text are removed, the others are processed."""
 
     def _erased(self, matches: Callable[[str], bool]) -> int:
         stored = self.records.read(self.record)
@@ -56,8 +43,11 @@ class WaitingBatch(WholeRecord):
             if isinstance(items, int):  # processed: only its report is left, without texts
                 return 0
             items = list(items)
-        except (ValueError, KeyError, TypeError, RecursionError):  # no batch of ours
-            return WholeRecord._erased(self, matches)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            if not matches(unescaped(stored.content.decode(errors="surrogateescape"))):
+                return 0
+            self.records.delete(self.record, before=stored.revision)
+            return 1
         doomed = [matches("\n".join([json.dumps(item, ensure_ascii=False), *texts_in(item)])) for item in items]
         if any(doomed):
             items = [dict(PURGED_ITEM) if gone else item for item, gone in zip(items, doomed, strict=True)]

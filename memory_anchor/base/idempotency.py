@@ -13,7 +13,6 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -22,8 +21,7 @@ from cachetools import LRUCache
 from memory_anchor.base.files import read_bounded, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import ChangedMeanwhile, MemoryAnchorError, retry_on_conflict
-from memory_anchor.domain.ports import SharedRecords
+from memory_anchor.domain.errors import MemoryAnchorError
 
 A = TypeVar("A")
 FOLDER = "requests"
@@ -34,17 +32,14 @@ FILES_KEPT = 256
 FILES_SLACK = 64
 """How many files more there may be before the oldest are removed together."""
 FILE_BYTES_MAX = 1_000_000
-RECORDS_KEPT = 2_000
-"""Of several replicas, shared by all their clients."""
 
 
 class FirstAnswers:
     """Thread-safe; different requests never wait for one another."""
 
-    def __init__(self, folder: Path | None = None, records: SharedRecords | None = None) -> None:
-        """folder: where answers outlive the process, None for memory alone. records: the same for several replicas."""
-        self._folder, self._records = folder, records
-        self._written = 0
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder: where answers outlive the process, None for memory alone."""
+        self._folder = folder
         self._lock = threading.Lock()
         self._answers: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
         self._turns: dict[str, tuple[threading.RLock, int]] = {}
@@ -106,20 +101,13 @@ class FirstAnswers:
 
     def _read(self, name: str) -> Json:
         try:
-            if self._records is not None:
-                record = self._records.read(f"{FOLDER}/{name}")
-                content = record.content if record else None
-            else:
-                content = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX) if self._folder else None
+            content = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX) if self._folder else None
             return None if content is None else json.loads(content)
         except (OSError, ValueError, RecursionError):
             return None
 
     def _write(self, name: str, value: A) -> None:
         content = json.dumps(value, ensure_ascii=False).encode()
-        if self._records is not None:
-            retry_on_conflict(partial(self._write_record, self._records, f"{FOLDER}/{name}", content))
-            return
         if self._folder is None:
             return
         write_atomic(self._folder / name, content, durable=False)
@@ -128,12 +116,3 @@ class FirstAnswers:
             if len(files) > FILES_KEPT + FILES_SLACK:
                 for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-FILES_KEPT]:
                     file.unlink(missing_ok=True)
-
-    def _write_record(self, records: SharedRecords, name: str, content: bytes) -> None:
-        records.write(name, content, before=records.revisions([name]).get(name, ""), durable=False)
-        self._written += 1
-        if self._written % FILES_SLACK:
-            return
-        for record in sorted(records.listed(FOLDER), key=lambda record: record.at)[:-RECORDS_KEPT]:
-            with contextlib.suppress(ChangedMeanwhile):
-                records.delete(record.name, before=record.revision)

@@ -45,9 +45,8 @@ class Running:
     when no memory waits, and returns how much. invalidate: something was written past its caches.
     context: adds to what a context is made of. passages: what it knows about a search that found no memory; besides:
     what stands behind the memories that one found.
-    frozen: it writes nothing while this is held, for a backup. holders: what may hold a memory's text, for a purge;
-    purging is held meanwhile. moves: what goes along when projects are merged, by name; given the accounts that it may
-    ask for.
+    frozen: it writes nothing while this is held, for a backup. holders: what may hold a memory's text, for a purge.
+    moves: what goes along when projects are merged, by name; given the accounts that it may ask for.
     """
 
     part: object = None
@@ -64,7 +63,6 @@ class Running:
     besides: Callable[[MemoryAnchor, str], Sequence[RetrievedSnippet]] = lambda *_: ()
     frozen: Callable[[], AbstractContextManager[None]] = nullcontext
     holders: Callable[[], Sequence[Holder]] = tuple
-    purging: Callable[[], AbstractContextManager[None]] = nullcontext
     moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}
 
 

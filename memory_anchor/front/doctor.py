@@ -41,7 +41,6 @@ from memory_anchor.front.doctor_machine import (
     free_space,
     packages,
     python,
-    replicas_found,
     settings_found,
 )
 from memory_anchor.front.doctor_store import SALVAGE, compare_vectors, probe
@@ -92,8 +91,6 @@ def diagnose(
     yield from _salvaged(data_dir)
     if audit:
         yield _audit(data_dir)
-        if settings is not None and answers:
-            yield from replicas_found(settings, data_dir)
         yield _approvals()
     yield _human_key(data_dir)
     if settings is not None:  # else that failed above, and no backup repairs a setting

@@ -1,4 +1,4 @@
-"""Doctor's checks of this machine (Python, packages, settings, data directory, disk, engine, replicas' audit trails),
+"""Doctor's checks of this machine (Python, packages, settings, data directory, disk, engine),
 and of a served memory as its clients see it (`doctor --server URL`).
 
 For a server each step needs the one before: address, connection, who answers, its store, our key, MCP. Nothing is
@@ -133,21 +133,6 @@ def engine_found(serving: Record | None) -> Check:
     if serving["version"] != wire.VERSION:
         return Check("engine", "warning", f"{finding}; this is {wire.VERSION}", "memory-anchor engine stop")
     return Check("engine", "ok", finding)
-
-
-def replicas_found(settings: Settings, data_dir: Path) -> Iterator[Check]:
-    """Yield the audit trail of each replica of a service, as the server has it."""
-    from memory_anchor.process.app import trails_of_replicas
-
-    try:
-        for file, count, broken in trails_of_replicas(settings.store, data_dir):
-            finding = f"{file}: {count} records, " + (
-                f"breaks at line {broken.line}: {broken.why}" if broken else "whole"
-            )
-            fix = "compare it with that replica's own audit.jsonl, or with a backup of the store" if broken else ""
-            yield Check("audit of a replica", "failed" if broken else "ok", finding, fix, 6 if broken else 0)
-    except MemoryAnchorError as error:
-        yield failed("audit of a replica", error)
 
 
 TIMEOUT_S = 10.0

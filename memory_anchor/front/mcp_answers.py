@@ -18,7 +18,6 @@ A tool's call runs once, however often the client sends it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -278,16 +277,11 @@ def run(anchor: MemoryAnchor, name: str, given: BaseRequest | Record) -> str:
 
     if name not in WRITE_TOOLS:
         return work()
-    turn: AbstractContextManager[None] = nullcontext()
-    if request_id := getattr(request, "request_id", ""):
-        caller = (actor.scope.account, actor.scope.project, actor.client, actor.scope.conversation, actor.person)
-        turn = services.turn_of_request(stable_hash("tool", name, *caller, request_id))
-    with turn:
-        if not actor.nonce:
-            return work()
-        # Compared by the request itself: a resent one gets its first answer, even if it stored nothing to find it by.
-        key, fingerprint = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))
-        return services.answers.once(key, fingerprint, work, lasting=name in LASTING)
+    if not actor.nonce:
+        return work()
+    # Compared by the request itself: a resent one gets its first answer, even if it stored nothing to find it by.
+    key, fingerprint = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))
+    return services.answers.once(key, fingerprint, work, lasting=name in LASTING)
 
 
 def _context_within(anchor: MemoryAnchor, request: BuildContext, budget: int) -> Record:

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from memory_anchor.base.json_values import Record, whole
 from memory_anchor.domain.errors import Refused
-from memory_anchor.domain.ports import AuditLog, AuditRecord, Clock
+from memory_anchor.domain.ports import AuditLog, Clock
 from memory_anchor.identity.keys import KeyRing, Rules, Signer
 
 RULES = "constitution.rules"
 """The kind of the audit record of changed approval rules, with their number."""
-
-
-class OwnTrail:
-    """The audit trail of one replica of a service: written, but never read, since it lacks what other replicas did.
-
-    Shared state is compared with the store before every use instead.
-    """
-
-    def __init__(self, audit: AuditLog) -> None:
-        self.append = audit.append
-        self.recording = audit.recording
-
-    def records(self, kinds: str = "") -> Iterator[AuditRecord]:
-        del kinds
-        return iter(())
-
-    def first(self, kind: str) -> Record | None:
-        del kind
-        return None
-
-    latest = first
 
 
 class HumanKey:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +25,7 @@ from memory_anchor.base.files import file_error, file_lock
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.domain.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
-from memory_anchor.domain.ports import AuditLog, Clock, Sharing
+from memory_anchor.domain.ports import AuditLog, Clock
 from memory_anchor.domain.requests.checks import CONTENT_MAX, NAME_MAX, REASON_MAX, storable_text
 from memory_anchor.domain.requests.checks import project_id as project_folder
 from memory_anchor.domain.requests.checks import text as checked_text
@@ -35,7 +34,7 @@ from memory_anchor.identity.approval import proposal_hash, stamp
 from memory_anchor.identity.approved import Link, SealedRevision, continuation, read_trail, sign_link, write_trail
 from memory_anchor.identity.changes import apply_proposal, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, by_priority
-from memory_anchor.identity.human_key import HumanKey, OwnTrail
+from memory_anchor.identity.human_key import HumanKey
 from memory_anchor.identity.joint_seals import voter
 from memory_anchor.identity.judging import Judge, check_first_text, check_limits, cleaned_text, joined
 from memory_anchor.identity.keys import (
@@ -69,7 +68,7 @@ class IdentitySchema:
 
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
-    distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service. account:
+    distinct_approvers: whether the three must come from three keys. account:
     whose L0 it is (`joint_seals`).
     """
 
@@ -84,7 +83,6 @@ class IdentitySchema:
         budget_tokens: int = 500,
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
-        sharing: Sharing | None = None,
         account: str = "",
     ) -> None:
         project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
@@ -95,11 +93,9 @@ class IdentitySchema:
         self._clock = clock
         self._audit = audit
         self._budget_tokens = budget_tokens
-        self._sharing = sharing
-        trail = audit if sharing is None else OwnTrail(audit)
-        self._keys = KeyRing(home.parent, trail)
+        self._keys = KeyRing(home.parent, audit)
         stricter = Rules(min_interval_s, distinct_approvers)
-        self.human = HumanKey(self._keys, trail, clock, stricter=stricter, project_id=project_id, changing=self._shared)
+        self.human = HumanKey(self._keys, audit, clock, stricter=stricter, project_id=project_id)
         self._book = ProposalFolder(root)
         self._in_force = TextInForce(
             path=self.path,
@@ -107,11 +103,11 @@ class IdentitySchema:
             home=home,
             keys=self._keys,
             trail=self._book.folder,
-            records=trail.records,
+            records=audit.records,
             account=account,
         )
         earlier_voter = lambda key, at: voter(key, self._keys.sealing_approvers(), at, account=account)  # noqa: E731
-        self._rejected = RejectedProposals(home, home.name, trail.records, earlier_voter)
+        self._rejected = RejectedProposals(home, home.name, audit.records, earlier_voter)
         self._lock = threading.RLock()
         self._judge = Judge(self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock)
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
@@ -259,7 +255,7 @@ class IdentitySchema:
             entry_id=target(action, wanted_id, text),
             from_id=storable_text("from_id", from_id, most=NAME_MAX) or None,
         )
-        with self._lock, self._shared():
+        with self._lock:
             current = splice.parse(self._in_force.text_to_change())
             if same_id := next((entry.id for entry in current.entries if entry.content == text), ""):
                 raise BadInput(f"content is what entry {same_id} says already; nothing would change")
@@ -536,11 +532,8 @@ class IdentitySchema:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Lock this data directory's approvals for one change."""
-        with self._lock, file_lock(self._home.parent / "approval.lock"), self._shared():
+        with self._lock, file_lock(self._home.parent / "approval.lock"):
             try:
                 yield
             except OSError as error:
                 raise file_error(error, self.path) from error
-
-    def _shared(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._sharing is None else self._sharing.changing()

@@ -15,7 +15,6 @@ A decision is bound to what was shown: arguments are signed as they are, and amo
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -25,8 +24,7 @@ from typing import NamedTuple
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import ChangedMeanwhile, Refused
-from memory_anchor.domain.ports import SharedRecords
+from memory_anchor.domain.errors import Refused
 from memory_anchor.identity.keys import Approver, Signer, digest_of
 from memory_anchor.identity.statements import Decided, text_digest
 
@@ -104,24 +102,19 @@ class Issued(NamedTuple):
 
 
 class Challenges:
-    """The challenges of one process, or of replicas of one service: each is valid once, for a minute. Thread-safe.
+    """The challenges of one process: each is valid once, for a minute. Thread-safe.
 
-    new_token: returns an unguessable text. records: shared by replicas, any of which may receive the signed request.
+    new_token: returns an unguessable text.
     """
 
-    def __init__(self, new_token: Callable[[], str], records: SharedRecords | None = None) -> None:
+    def __init__(self, new_token: Callable[[], str]) -> None:
         self._new_token = new_token
-        self._records = records
-        self._issued = 0
         self._open: OrderedDict[str, Issued] = OrderedDict()
         self._lock = threading.Lock()
 
     def issue(self, now: datetime, *, account: str, project: str) -> str:
         """Return a new challenge for requests of one account and project."""
         challenge, issued = self._new_token(), Issued(now + GOOD_FOR, stable_hash(account, project))
-        if self._records is not None:
-            self._store(self._records, challenge, issued)
-            return challenge
         with self._lock:
             self._open[challenge] = issued
             while len(self._open) > OUTSTANDING_MAX:
@@ -133,11 +126,8 @@ class Challenges:
     ) -> None:
         """Consume the challenge and verify that the request is this approver's. Raises Refused: it is not."""
         proof = signed.proof
-        if self._records is not None:
-            issued = self._consume(self._records, proof.challenge)
-        else:
-            with self._lock:
-                issued = self._open.pop(proof.challenge, None)
+        with self._lock:
+            issued = self._open.pop(proof.challenge, None)
         if issued is None or now > issued.until:
             raise Refused("the signed request is too old, was used before, or is another engine's; run it again")
         if issued.scope != stable_hash(account, project):
@@ -148,32 +138,3 @@ class Challenges:
                 "the request is not signed by this installation's key (or none was made: `memory-anchor init`); "
                 "nothing was changed"
             )
-
-    def _store(self, records: SharedRecords, challenge: str, issued: Issued) -> None:
-        content = f"{issued.until.isoformat()} {issued.scope}".encode()
-        records.write(f"{FOLDER}/{challenge}", content, before="", durable=False)
-        self._issued += 1
-        if self._issued % SWEPT_EVERY == 1:
-            old = issued.until.timestamp() - 2 * GOOD_FOR.total_seconds()
-            for record in records.listed(FOLDER):
-                if record.at < old:
-                    with contextlib.suppress(ChangedMeanwhile):
-                        records.delete(record.name, before=record.revision)
-
-    @staticmethod
-    def _consume(records: SharedRecords, challenge: str) -> Issued | None:
-        """Consume a challenge that any replica issued; of two simultaneous callers only one gets it."""
-        if not challenge.isalnum() or len(challenge) > CHALLENGE_MAX:
-            return None
-        name = f"{FOLDER}/{challenge}"
-        record = records.read(name)
-        if record is None or not record.content:
-            return None
-        try:
-            revision = records.write(name, b"", before=record.revision, durable=False)
-        except ChangedMeanwhile:
-            return None
-        with contextlib.suppress(ChangedMeanwhile):
-            records.delete(name, before=revision)
-        until, _, scope = record.content.decode().partition(" ")
-        return Issued(datetime.fromisoformat(until), scope)

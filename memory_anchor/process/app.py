@@ -7,7 +7,7 @@ the caller took the directory lock; the embedder's model is loaded by its first 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,19 +38,15 @@ from memory_anchor.domain.ports import (
     LanguageModel,
     MemoryStore,
     Reranker,
-    SharedRecords,
-    Sharing,
 )
 from memory_anchor.process.wiring import Adapters, Core
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.settings import API_EMBEDDERS, LoadedSettings, Settings, StoreSettings, load_settings
 
 if TYPE_CHECKING:
-    from memory_anchor.adapters.audit import BrokenLink
     from memory_anchor.adapters.language_models import ModelLimits
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
-    from memory_anchor.adapters.working_copy import WorkingCopy
 
 
 def build_core(
@@ -64,7 +60,6 @@ def build_core(
     model: LanguageModel | None = None,
     reranker: Reranker | None = None,
     local: Embedder | None = None,
-    shared: tuple[SharedRecords, Sharing] | None = None,
 ) -> Core:
     """Return the process's memory with its collections opened.
 
@@ -87,9 +82,6 @@ def build_core(
     models = _models(settings, data_dir, settable) if model is None else None
     thinking = models("") if models is not None else model
     ranking = reranker or _reranker(settings, data_dir, thinking)
-    shared = shared or shared_of(settings.store, data_dir)
-    if shared is not None:
-        shared[1].fresh()
     opened = store if store is not None else open_store(settings, data_dir, lock)
     if second is not None:
         second = CachingEmbedder(second)
@@ -114,7 +106,6 @@ def build_core(
         test_clock=marker.exists(),
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
         rows=SnapshotFile(data_dir / ROWS_FILE),
-        shared=shared,
     )
     return Core(settings, data_dir=data_dir, adapters=adapters)
 
@@ -146,32 +137,6 @@ def server_store(chosen: StoreSettings) -> MemoryStore:
     from memory_anchor.adapters.qdrant_store import QdrantStore
 
     return QdrantStore(access=_access(chosen), layout=_layout(chosen))
-
-
-def shared_of(chosen: StoreSettings, data_dir: Path) -> tuple[SharedRecords, WorkingCopy] | None:
-    """Return the records that replicas of one service share, None where one data directory holds everything.
-
-    Raises BadInput: `store.records` is `store` without a server's address.
-    """
-    if chosen.records == "files":
-        return None
-    if chosen.kind != "qdrant" or not chosen.url:
-        raise BadInput("store.records is 'store', and there is no server: allowed with store.kind qdrant and store.url")
-    from memory_anchor.adapters.qdrant_link import QdrantLink
-    from memory_anchor.adapters.qdrant_records import QdrantRecords
-    from memory_anchor.adapters.working_copy import WorkingCopy
-
-    records = QdrantRecords(QdrantLink(_access(chosen)), _layout(chosen))
-    return records, WorkingCopy(data_dir, records, records.claim)
-
-
-def trails_of_replicas(chosen: StoreSettings, data_dir: Path) -> Iterator[tuple[Path, int, BrokenLink | None]]:
-    """Yield the audit trail of each replica, read from the server into a file: its records, its first broken link."""
-    shared = shared_of(chosen, data_dir)
-    if shared is not None:
-        from memory_anchor.adapters.shared_audit import SharedAudit
-
-        yield from SharedAudit(data_dir / "audit" / "audit.jsonl", shared[0], "").verify_all()
 
 
 def _access(chosen: StoreSettings) -> Access:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from cachetools import LRUCache
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.file_records import FileRecords, RequestTurns
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
@@ -59,8 +59,6 @@ from memory_anchor.domain.ports import (
     LanguageModel,
     MemoryStore,
     Reranker,
-    SharedRecords,
-    Sharing,
     Snapshot,
 )
 from memory_anchor.domain.requests import checks
@@ -90,7 +88,7 @@ from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.job_kit import Upkeep, load_state
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
-from memory_anchor.upkeep.leases import RUNNER_FILE, SharedInTurn, StoreLease, runner_id
+from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.upkeep.registry import JobCalls, all_jobs, with_interval
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
@@ -124,8 +122,7 @@ class Adapters:
 
     local, prompt: embedders beside one behind an API, see `query_embedder`. model_named: a model by its name (default:
     always `model`). test_clock: this store was made for checks, which may move its time. snapshot, rows: see
-    `recall.index` and `recall.nearness`. shared: what replicas of one service share, None for a process that works
-    alone.
+    `recall.index` and `recall.nearness`.
     """
 
     store: MemoryStore
@@ -139,7 +136,6 @@ class Adapters:
     test_clock: bool = False
     snapshot: Snapshot | None = None
     rows: Snapshot | None = None
-    shared: tuple[SharedRecords, Sharing] | None = None
 
 
 class Core:
@@ -148,18 +144,16 @@ class Core:
     def __init__(self, settings: Settings, *, data_dir: Path, adapters: Adapters) -> None:
         self.settings, self.data_dir, self.clock = settings, data_dir, adapters.clock
         self.test_clock = adapters.test_clock
-        self.shared = adapters.shared
-        self.records: SharedRecords = adapters.shared[0] if adapters.shared else FileRecords(data_dir)
-        self.sharing = adapters.shared[1] if adapters.shared else None
+        self.records = FileRecords(data_dir)
         self.started_at = self.clock.now()
         self._closed = False
         self.new_id = Ids(self.clock).new
         embedded: Durability | None = getattr(adapters.store, "durability", None)
         self._durability = embedded or Durability()
-        self.audit = self._trail()
+        self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl", durability=self._durability)
         self.projects = Projects(data_dir / "projects.json", self.new_id, joined=self._joined)
         self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self.new_id)
-        self._challenges = Challenges(new_token, self.records if self.shared else None)
+        self._challenges = Challenges(new_token)
         self._circuit = call_circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
         self.quarantine = Quarantine(data_dir, release=_release(), run=self.new_id())
@@ -170,7 +164,7 @@ class Core:
         self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
         self.services = self._make_services(adapters, counts_writes=embedded is not None)
         self.upkeep = self._make_upkeep(adapters)
-        repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now(), alone=self.shared is None)
+        repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now())
         usage, index, invalidate = self.services.usage, self.services.searcher.index, self.services.invalidate_caches
         hours = {str(job): every for job, every in settings.lifecycle.intervals_h.items()}
         calls = JobCalls(usage.flush, index.embed_pending, invalidate)
@@ -189,14 +183,6 @@ class Core:
         self._projects_lock = threading.Lock()
 
     # --- composition ---------------------------------------------------------------------------------------------
-
-    def _trail(self) -> JsonlAudit:
-        path = self.data_dir / "audit" / "audit.jsonl"
-        if self.shared is None:
-            return JsonlAudit(path, durability=self._durability)
-        from memory_anchor.adapters.shared_audit import SharedAudit
-
-        return SharedAudit(path, self.records, self._runner_id(), durability=self._durability)
 
     def _runner_id(self) -> str:
         return runner_id(self.data_dir / RUNNER_FILE, self.new_id)
@@ -255,9 +241,8 @@ class Core:
             activation=searcher.activation,
             tag_neighbours=tags,
             recalled_together=recalled,
-            answers=FirstAnswers(self.data_dir / FOLDER, self.records if self.shared else None),
+            answers=FirstAnswers(self.data_dir / FOLDER),
             project_note=self.projects.note,
-            turn_of_request=RequestTurns(self.records).of if self.shared else lambda _: nullcontext(),
         )
 
     def _make_searcher(self, adapters: Adapters, meaning: QueryEmbedder, tags: TagNeighbours) -> Searcher:
@@ -277,7 +262,7 @@ class Core:
     def _make_upkeep(self, adapters: Adapters) -> Upkeep:
         shared, settings, store = self.services, self.settings, adapters.store
         reader = EventReader(shared.learner, self._message_rows, lambda: services.gate(settings))
-        upkeep = Upkeep(
+        return Upkeep(
             store,
             self.audit,
             shared.records.lock,
@@ -294,18 +279,11 @@ class Core:
             extract=reader.save_facts,
             ended_at=shared.active.ended_at,
         )
-        if self.shared is None:
-            return upkeep
-        turn = SharedInTurn(store, SystemClock(), self._runner_id(), time.monotonic)
-        return replace(upkeep, batch_item=turn)
 
     # --- requests ------------------------------------------------------------------------------------------------
 
     def anchor(self, actor: Actor) -> MemoryAnchor:
         """Return the `MemoryAnchor` of one caller: the project by its folder, missing names from the settings."""
-        if self.sharing is not None:
-            with suppress(Unavailable):  # reads go on with the last copy; only the newest one admits a key
-                self.sharing.fresh()
         project_id, root = self.projects.of(actor.project_dir)
         project_id = checks.project_id(actor.project or self.settings.scope.project or project_id)
         name = actor.scope.agent or self.settings.scope.agent or "agent"
@@ -359,7 +337,6 @@ class Core:
                     data_dir=self.data_dir,
                     clock=self.clock,
                     audit=self.audit,
-                    sharing=self.sharing,
                     account=self.settings.scope.account if root else account,
                 ),
                 operations=OperationalKnowledge(Path(root) if root else None, self.quarantine, self.nearness),

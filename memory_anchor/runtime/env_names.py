@@ -24,7 +24,7 @@ KNOWN: Mapping[str, str] = {
     "constitution conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote",
     "scope": "account user agent project agent_across_projects",
     "database": "url",
-    "store": "kind url path records api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
+    "store": "kind url path api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
     "replication_factor write_consistency_factor timeout_s",
     "remote": "url key project connect_s search_s write_s",
     "embedder": "kind model dimensions api_key base_url model_path query_prompt document_prompt",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -146,16 +145,13 @@ class Maintenance:
             if request.ids
             else partial(purging.purge_text, up, request.text)
         )
-        with ExitStack() as held:
-            for extension in services.extensions.values():
-                held.enter_context(extension.purging())
-            purged = erase(
-                caller=self._actor.caller,
-                at=services.clock.now(),
-                by=self._writes.author,
-                seen=request.seen,
-                holders=(human_files, *_holders(services, self._process)),
-            )
+        purged = erase(
+            caller=self._actor.caller,
+            at=services.clock.now(),
+            by=self._writes.author,
+            seen=request.seen,
+            holders=(human_files, *_holders(services, self._process)),
+        )
         still_in = [*human_files.found, *backup.out_of_reach(data_dir)]
         clean = purged.clean and not still_in
         report = {**asdict(purged), "versions": purged.versions, "still_in": still_in, "clean": clean}

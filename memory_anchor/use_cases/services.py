@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rat
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.freshness import FreshnessChecker
 from memory_anchor.domain.model import MemoryType, Scope
-from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, Sharing
+from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
 from memory_anchor.extensions.extension import Running
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.conversation_learning import ConversationLearner
@@ -100,8 +99,6 @@ class Services:
     searcher: Searcher
     usage: UsageBuffer
     nearness: Nearness
-    turn_of_request: Callable[[str], AbstractContextManager[None]]
-    """Of several replicas: around a request by its name, so that one of two that do it at once waits."""
     project_note: Callable[[str], str]
     """What is to be told, once, about which project this is; "" for nothing."""
     paused: Callable[[], bool]
@@ -163,7 +160,6 @@ def identity_of(
     data_dir: Path,
     clock: Clock,
     audit: AuditLog,
-    sharing: Sharing | None,
     account: str,
 ) -> IdentitySchema:
     """Return L0 of a project. root: its folder here, "" for none; account: whose it is."""
@@ -176,7 +172,6 @@ def identity_of(
         budget_tokens=settings.budget.identity,
         min_interval_s=settings.constitution.min_interval_s,
         distinct_approvers=settings.constitution.distinct_approvers,
-        sharing=sharing,
         account=account,
     )
 

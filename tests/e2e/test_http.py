@@ -362,7 +362,7 @@ def test_a_taken_port_is_one_sentence(held: Core) -> None:
         port = taken.getsockname()[1]
         settings = Settings.model_validate({"http": {"port": port}})
         with pytest.raises(Unavailable, match=f"127.0.0.1:{port} cannot be served"):
-            http_api.open_listener(settings, KeyFile.of(held.data_dir, held.audit, held.shared), held.clock.now())
+            http_api.open_listener(settings, KeyFile.of(held.data_dir, held.audit), held.clock.now())
 
 
 def test_a_pushed_document_is_searched_and_opened_over_http(served: Served, held: Core) -> None:

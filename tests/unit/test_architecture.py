@@ -58,37 +58,37 @@ USE_ADAPTERS = {*RANKS[: RANKS.index("admin") + 1], "store"}
 BUDGETS: dict[str, int] = {
     "__init__": 30,
     "__main__": 76,
-    "adapters": 8090,
-    "admin": 2260,
-    "base": 1950,
+    "adapters": 7357,
+    "admin": 2246,
+    "base": 1944,
     "context": 1050,
-    "domain": 2619,
+    "domain": 2552,
     "domain.requests": 1387,
-    "extensions": 250,
+    "extensions": 131,
     "extensions.dashboard": 1830,
     "extensions.devices": 3099,
     "extensions.evaluation": 899,
-    "extensions.knowledge": 4590,
+    "extensions.knowledge": 3670,
     "extensions.library": 930,
-    "extensions.lorebook": 1780,
+    "extensions.lorebook": 1765,
     "extensions.prompts": 1300,
-    "extensions.service": 3780,
+    "extensions.service": 3631,
     "extensions.sessions": 2040,
     "extensions.transfer": 2130,
-    "front": 8690,
+    "front": 8644,
     "hooks": 998,
-    "identity": 3750,
+    "identity": 3680,
     "ingest": 4260,
     "language": 6090,
     "layers": 1256,
-    "process": 954,
+    "process": 896,
     "recall": 5870,
     "runtime": 4140,
-    "settings": 570,
+    "settings": 579,
     "store": 1427,
     "testing": 188,
-    "upkeep": 3060,
-    "use_cases": 2345,
+    "upkeep": 2919,
+    "use_cases": 2339,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""
@@ -104,7 +104,7 @@ UNTYPED: dict[str, int] = {
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
-FOR_ONE_ALONE = 32
+FOR_ONE_ALONE = 28
 """Files that one other file alone imports, at most."""
 STATE_IMPORTANCE = (
     "adapters/payload.py",

@@ -54,21 +54,22 @@ def test_the_compose_file_starts_what_belongs_together() -> None:
 
 
 def test_the_kubernetes_manifest_is_whole() -> None:
-    """Issue 17, deploy: readiness, a disruption budget, no root, nothing kept in a pod; probes ask paths that exist."""
+    """Issue 17, deploy: readiness, no root, one pod at a time on its volume; probes ask paths that exist."""
     parts = {one["kind"]: one for one in yaml.safe_load_all(text("kubernetes.yaml"))}
-    assert set(parts) == {"Secret", "Deployment", "Service", "PodDisruptionBudget"}
+    assert set(parts) == {"Secret", "Deployment", "Service", "PersistentVolumeClaim"}
     spec = parts["Deployment"]["spec"]
     labels = spec["template"]["metadata"]["labels"]
     assert spec["selector"]["matchLabels"] == labels == parts["Service"]["spec"]["selector"]
-    assert parts["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     pod = spec["template"]["spec"]
     (one,) = pod["containers"]
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
         assert one[probe]["httpGet"]["path"] in PATHS and one[probe]["httpGet"]["port"] == one["ports"][0]["name"]
     assert one["ports"][0]["containerPort"] == PORT and pod["securityContext"]["runAsNonRoot"] is True
     mounted = {mount["name"] for mount in one["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]} and all("emptyDir" in one for one in pod["volumes"])
-    assert {"name": "MEMORY_ANCHOR_STORE__RECORDS", "value": "store"} in one["env"] and spec["replicas"] > 1
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"] if "emptyDir" not in volume]
+    assert claims == [parts["PersistentVolumeClaim"]["metadata"]["name"]]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     (secret,) = [env["valueFrom"]["secretKeyRef"] for env in one["env"] if "valueFrom" in env]
     assert secret["key"] in parts["Secret"]["stringData"] and secret["name"] == parts["Secret"]["metadata"]["name"]
 

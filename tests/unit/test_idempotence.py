@@ -180,7 +180,7 @@ def test_every_write_has_a_row() -> None:
         search ask_golden list show history events stats saving constitution operations inbox jobs_list
         projects_list why_not context_report context_reports sides profile knowledge_search knowledge_get
         knowledge_sources lorebook_list lorebook_show lorebook_export sync_status sync_unsigned
-        variants
+        variants sessions_search sessions_show sessions_list
     """)
     }
     known = reads | set(CALLS) | WRITES_ELSEWISE
@@ -374,7 +374,7 @@ def test_a_request_sent_again_while_the_first_is_in_progress_is_not_begun() -> N
 def test_a_change_that_comes_twice_at_once_is_made_once(
     core: Core, agent: Actor, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Promise 1: sent to two replicas, which share no turn; the second has looked for a first answer before there was
+    """Promise 1: sent twice; the second has looked for a first answer before there was
     one, and looks again under the lock."""
     name = archived(core.anchor(agent)) if change == "restore" else fact(core.anchor(agent))
     given = (name, "The API listens on port 1") if change == "edit" else (name,)

@@ -197,7 +197,7 @@ def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
     core: Core, anchor: MemoryAnchor, purge: Purge
 ) -> None:
     """Rule purge.everywhere: accepted over /v1 and not worked off yet; the other items are done as promised."""
-    worker = BatchWorker(core, Batches(core.records, time.monotonic), VariantChoice(core))
+    worker = BatchWorker(core, Batches(core.records), VariantChoice(core))
     texts = ("The vault of Ostrava opens at nine", "Deploys need two reviews")
     items = [{"kind": "event", "content": text} for text in texts]
     whose = replace(anchor.actor, project=anchor.actor.scope.project)
@@ -257,7 +257,7 @@ def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_pat
     core = ephemeral_core(tmp_path / "core", embedder=embedder)
     caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
     anchor = core.anchor(Actor(scope=Scope(), project_dir=str(project)))
-    worker = BatchWorker(core, Batches(core.records, time.monotonic), VariantChoice(core))
+    worker = BatchWorker(core, Batches(core.records), VariantChoice(core))
     items = [{"kind": "memory", "content": "The vault of Ostrava opens at nine"}]
     worker.accept(replace(anchor.actor, project=anchor.actor.scope.project), "b1", items)
     told: list[dict[str, Any]] = []

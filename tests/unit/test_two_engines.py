@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from pairs import member, replicas
+from pairs import engines, member
 
 
-def test_what_another_engine_embedded_after_it_was_read_is_scored_by_its_meaning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_engine_embedded_after_it_was_read_is_scored_by_its_meaning(tmp_path: Path) -> None:
     """Issue 17: an event that was read before its vector was there is read again, else it would stay words for ever."""
-    with replicas(tmp_path, monkeypatch) as service:
+    with engines(tmp_path) as service:
         writer, reader = service.core(), service.core()
         for number in range(8):
             writer.anchor(member()).log_event(f"The harbour crane number {number} was painted red")
@@ -28,11 +25,9 @@ def test_what_another_engine_embedded_after_it_was_read_is_scored_by_its_meaning
         assert scores != bare
 
 
-def test_the_same_question_again_finds_what_another_engine_wrote_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_question_again_finds_what_another_engine_wrote_meanwhile(tmp_path: Path) -> None:
     """Issue 17: no answer is kept where others write."""
-    with replicas(tmp_path, monkeypatch) as service:
+    with engines(tmp_path) as service:
         writer, reader = (service.core().anchor(member()) for _ in range(2))
         assert reader.search("where is the crane").snippets == ()
 

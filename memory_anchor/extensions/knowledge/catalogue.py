@@ -28,7 +28,6 @@ from memory_anchor.extensions.knowledge.sources import Source, SourceKind, SyncP
 if TYPE_CHECKING:
     import sqlite3
 
-    from memory_anchor.domain.ports import SharedRecords
 
 Row = list[Any]
 """Columns of a table."""
@@ -111,13 +110,7 @@ class SourceState:
 
 
 class Catalogue:
-    """The catalogue of one process. Thread-safe; one connection, opened on first use. more: further tables.
-
-    Methods that only several replicas need (`refresh`, `sweep`, ...) do nothing here; see `SharedCatalogue`.
-    """
-
-    is_shared = False
-    """Whether processes with other data directories write it too."""
+    """The catalogue of one process. Thread-safe; one connection, opened on first use. more: further tables."""
 
     def __init__(self, data_dir: Path, name: str = "knowledge", *, more: str = "") -> None:
         self.folder = data_dir / name
@@ -129,17 +122,7 @@ class Catalogue:
     @property
     def is_used(self) -> bool:
         """Return whether any source was ever added here."""
-        return self._is_made
-
-    @property
-    def _is_made(self) -> bool:
         return self._db is not None or (self.folder / FILE).exists()
-
-    def refresh(self, *, everything: bool = False, queued: bool = False) -> None:
-        """Copy what other replicas changed."""
-
-    def sweep(self, now: datetime) -> None:
-        """Delete records that a killed process left of removed sources."""
 
     def close(self) -> None:
         with self._lock:
@@ -187,7 +170,7 @@ class Catalogue:
         return db
 
     def _rows(self, sql: str, *values: str | int) -> list[Any]:
-        if not self._is_made:
+        if not self.is_used:
             return []
         with self._transaction() as db:
             return db.execute(sql, values).fetchall()
@@ -260,27 +243,15 @@ class Catalogue:
             with self._transaction() as db:
                 db.executemany("UPDATE source SET project=? WHERE id=?", [(project, name) for name in sources])
 
-    def mark_removing(self, source: str, *, now: datetime) -> None:
-        del now
+    def mark_removing(self, source: str) -> None:
         with self._transaction() as db:
             db.execute("UPDATE source SET state='removing' WHERE id=?", (source,))
             db.execute("DELETE FROM queue WHERE source=?", (source,))
 
-    def unfinished_removals(self, now: datetime) -> list[Source]:
+    def unfinished_removals(self) -> list[Source]:
         """Return the sources whose removal was interrupted."""
-        del now
         live = self.sources()
         return [source for source in self.sources(live=False) if source not in live]
-
-    def has_pending_removal(self, now: datetime) -> bool:
-        """Return whether another replica waits to remove a source."""
-        del now
-        return False
-
-    def drop_if_removed(self, source: str) -> bool:
-        """Return whether another replica removed a source; deletes what was written of it since."""
-        del source
-        return False
 
     def drop_source(self, source: str) -> int:
         """Delete everything about a source; return how many blobs were deleted.
@@ -371,9 +342,6 @@ class Catalogue:
                 places[ref, number] = place
         return [places[key] for key in sorted(places)]
 
-    def begin_changes(self, source: str) -> None:
-        """Base the next `announce` and `replace` on what `places` returns from now on."""
-
     def replace(
         self,
         source: str,
@@ -392,12 +360,8 @@ class Catalogue:
                 db.executemany("DELETE FROM retired WHERE passage=?", [(passage,) for _, passage, *_ in document[3]])
             _retire(db, source, retired)
 
-    def announce(self, source: str, passages: Mapping[str, PassagePlace], gone: Mapping[str, PassagePlace]) -> None:
-        """Record points that are about to be stored; they count as retired until `replace` stores their places.
-
-        gone: passages that `replace` will retire; here it does so in one transaction with the places.
-        """
-        del gone
+    def announce(self, source: str, passages: Mapping[str, PassagePlace]) -> None:
+        """Record points that are about to be stored; they count as retired until `replace` stores their places."""
         if passages:
             with self._transaction() as db:
                 _retire(db, source, passages)
@@ -478,10 +442,6 @@ class Catalogue:
                         removed += 1
             sync_folder(self.blobs)
         return removed
-
-    def pushed_records(self) -> list[tuple[SharedRecords, str]]:
-        """Return every record on a server that holds pushed bytes."""
-        return []
 
 
 def matches_any(matches: Callable[[str], bool], texts: Sequence[str]) -> bool:

@@ -23,7 +23,6 @@ LOOK_EVERY = timedelta(minutes=15)
 
 def _start(core: Core) -> Running:
     from memory_anchor.extensions.knowledge.library import Library
-    from memory_anchor.extensions.knowledge.sharing import TurnPoll
     from memory_anchor.extensions.knowledge.use_cases import ProjectSources, knowledge_of, text_holders
     from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
     from memory_anchor.upkeep.jobs import Job
@@ -37,16 +36,11 @@ def _start(core: Core) -> Running:
         new_id=core.new_id,
         on_waiting=core.wake,
         quarantine=core.quarantine,
-        records=core.records if core.shared else None,
-        monotonic=time.monotonic,
         cpu_s=time.thread_time,
     )
-    poll = TurnPoll(library.turn, library.wake)
 
     def begin() -> None:
         library.has_worker = True
-        if core.shared is not None:
-            poll.start()
 
     def look(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
@@ -60,7 +54,6 @@ def _start(core: Core) -> Running:
         part=library,
         jobs=[Job(LOOK, "read what changed in knowledge sources", LOOK_EVERY, look)],
         begin=begin,
-        end=poll.end,
         close=library.close,
         idle=library.work_a_little,
         invalidate=library.index.invalidate,

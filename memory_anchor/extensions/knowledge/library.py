@@ -26,9 +26,7 @@ from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import (
-    TRIES,
     BadInput,
-    ChangedMeanwhile,
     DiskFull,
     MemoryAnchorError,
     NotFound,
@@ -64,7 +62,6 @@ from memory_anchor.extensions.knowledge.points import (
     point_of,
     read_document,
 )
-from memory_anchor.extensions.knowledge.sharing import ReadingTurn
 from memory_anchor.extensions.knowledge.sources import (
     HUMANS,
     LISTING,
@@ -79,8 +76,6 @@ from memory_anchor.language.indexing import searched_words
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from memory_anchor.domain.ports import SharedRecords
 
 log = logging.getLogger("memory_anchor")
 BATCH_PASSAGES = 200
@@ -108,24 +103,13 @@ class Library:
         new_id: Callable[[], str],
         on_waiting: Callable[[], None],
         quarantine: Quarantine,
-        records: SharedRecords | None,
-        monotonic: Callable[[], float],
         cpu_s: Callable[[], float],
     ) -> None:
         """on_waiting: called when there is something to read or to embed.
-
-        records: of the replicas that share sources, see `shared_catalogue`. monotonic: a clock in seconds.
         cpu_s: CPU seconds of the calling thread.
         """
         self.data_dir = data_dir
-        self.catalogue, self.turn = Catalogue(data_dir), ReadingTurn(None, monotonic)
-        if records is not None:
-            from memory_anchor.extensions.knowledge.shared_catalogue import SharedCatalogue
-
-            self.catalogue = SharedCatalogue(
-                data_dir, records, monotonic, lambda passages: self.index.drop(map(point_of, passages))
-            )
-            self.turn = ReadingTurn.of_replica(store, data_dir, monotonic, self._start_over)
+        self.catalogue = Catalogue(data_dir)
         self.store, self.clock = store, clock
         self.embedders = embedders
         self.index = PassageIndex(store, {name: embedder.identity for name, embedder in embedders.items()})
@@ -136,7 +120,7 @@ class Library:
         self._work_lock, self._blob_lock = threading.Lock(), threading.Lock()
         self._reading: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
         self._last_progress: SyncProgress | None = None
-        self._may_embed, self._conflicts = True, 0
+        self._may_embed = True
         self._rescan_wanted, self._rescan_at, self.has_worker = False, clock.now(), False
 
     @property
@@ -191,13 +175,7 @@ class Library:
         """Add a source and queue it; durable on return. Added again, it is read again.
 
         trust: None leaves it unchanged, a new source untrusted. task: see `QueuedWork`. content: the pushed bytes.
-        Raises Refused: a path of one machine, while the service has replicas.
         """
-        if self.catalogue.is_shared and kind in SCANNED_KINDS:
-            raise Refused(
-                f"{ref} is a path of one machine, and this service has replicas (store.records); push its documents: "
-                "`memory-anchor knowledge push`, or /v1/ingest"
-            )
         key = (kind, ref, visibility)
         named = [s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == key]
         if content is not None:  # what a human pushed lies apart: no agent overwrites it by its name
@@ -251,23 +229,11 @@ class Library:
 
     def remove(self, source: Source, *, by: str) -> dict[str, Json]:
         """Erase everything of a source; return the certificate. No search returns it from the first moment on."""
-        self.catalogue.mark_removing(source.id, now=self.clock.now())
+        self.catalogue.mark_removing(source.id)
         with self._work_lock:
             if self.is_reading(source.id):
                 self._reading = None
-            with self.turn.exclusive():
-                return self._erase(source, by=by)
-
-    def _start_over(self) -> None:
-        """Start reading anew: another replica may have read what is queued, and been killed."""
-        self._reading, self._may_embed = None, True
-        self.catalogue.refresh(queued=True)
-
-    def wake(self) -> None:
-        """Look for work that other replicas left; called periodically."""
-        if self.is_used:
-            self._may_embed = True
-            self._on_waiting()
+            return self._erase(source, by=by)
 
     def pages(self, source: Source, *, with_vectors: bool = False) -> Iterator[Sequence[Entry]]:
         """Yield every stored passage of a source, a page at a time."""
@@ -287,7 +253,6 @@ class Library:
         documents = len(self.catalogue.stamps(source.id))
         with self._blob_lock:
             blobs = self.catalogue.drop_source(source.id)
-        self.catalogue.sweep(self.clock.now())
         counts = {"passages": len(points), "documents": documents, "blobs": blobs, "clean": remaining == 0}
         certificate: dict[str, Json] = {"source": source.id, "kind": source.kind.value, **counts}
         self._audit.append("knowledge.removed", certificate, by=by, at=self.clock.now())
@@ -301,26 +266,13 @@ class Library:
             return False
         has_read = False
         try:
-            while self._may_read() and self._read_batch():
+            while self._read_batch():
                 has_read = True
                 if not goes_on():
                     break
         finally:
             self._work_lock.release()
         return has_read
-
-    def _may_read(self) -> bool:
-        """Return whether this process may read: one replica at a time, and a removal goes first."""
-        if not self.catalogue.is_shared:
-            return True
-        now = self.clock.now()
-        if self.catalogue.has_pending_removal(now):
-            self.turn.release()
-            return False
-        has_work = (
-            self._reading is not None or self.catalogue.count_due(now=now) or self.catalogue.unfinished_removals(now)
-        )
-        return bool(has_work) and self.turn.take()
 
     def is_reading(self, source_id: str) -> bool:
         """Return whether a source is being read now; a sync queued meanwhile is dropped when that ends."""
@@ -335,7 +287,7 @@ class Library:
     def _read_batch(self) -> bool:
         """Read one batch of what is queued; return whether there was any."""
         if self._reading is None:
-            for source in self.catalogue.unfinished_removals(self.clock.now()):
+            for source in self.catalogue.unfinished_removals():
                 self._erase(source, by="system")
             work = self.catalogue.next_work(now=self.clock.now())
             if work is None:
@@ -351,14 +303,9 @@ class Library:
             self._reading, self._last_progress = None, progress
             progress.took_s = (now - progress.began_at).total_seconds()
             self._rescan_at = max(self._rescan_at, now + RESCAN_SHARE * (now - progress.began_at))
-            self._conflicts = 0
             if work.task != SYNC:
                 with self._blob_lock:
                     self.catalogue.drop_blobs()  # no document refers to an upload that could not be read
-        except ChangedMeanwhile as error:  # another replica was first: start again from what it wrote
-            self._reading, self._conflicts = None, self._conflicts + 1
-            if self._conflicts >= TRIES:
-                self.catalogue.mark_failed(work, str(error), now=self.clock.now())
         except (MemoryAnchorError, OSError) as error:
             self._reading = None
             tries = TRIES_MAX - 1 if isinstance(error, Refused) else work.tries  # set aside: no later try
@@ -442,7 +389,6 @@ class Library:
 
     def _store_batch(self, source: Source, batch: Mapping[str, ReadDocument], *, removed: Sequence[str] = ()) -> None:
         """Store the new passages of these documents, and retire those that are in no document any more."""
-        self.catalogue.begin_changes(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
         places: dict[str, list[PassagePlace]] = {}
         for read in batch.values():
@@ -458,19 +404,13 @@ class Library:
         # Recorded as retired until the document's places are stored: after a kill no point is unknown.
         new = {p: places[p][0] for p in places if p not in stored or stored[p].memory.status is not Status.ACTIVE}
         retired = {place.passage: place for place in before if place.passage not in places}
-        self.catalogue.announce(source.id, new, retired)
+        self.catalogue.announce(source.id, new)
         self.put(entries)
         rows = {
             ref: (read.stamp, read.document.sha, read.document.title, [place.row for _, place in read.passages])
             for ref, read in batch.items()
         }
-        try:
-            self.catalogue.replace(source.id, rows, removed=removed, retired=retired)
-        except (NotFound, ChangedMeanwhile):
-            if self.catalogue.drop_if_removed(source.id):  # by another replica, after these points were stored
-                self.store.erase(COLLECTION, points := [entry.memory.point_id for entry in entries])
-                self.index.drop(points)
-            raise
+        self.catalogue.replace(source.id, rows, removed=removed, retired=retired)
         self._empty(list(retired))
 
     def _changed_entries(
@@ -506,8 +446,6 @@ class Library:
             memory = memory_of(source, text, its_places, document, old, context=context, now=self.clock.now())
             if old == memory:
                 continue
-            if self.catalogue.is_shared and old is not None:  # written only over the revision that was read
-                memory = replace(memory, revision=old.revision)
             vectors = entry.vectors if entry is not None else None
             vectors = dict(vectors or vectors_of.get(memory.content_hash, {}))
             entries.append(Entry(memory, vectors, searched_words(memory)))
@@ -565,11 +503,7 @@ class Library:
             if self._rescan_wanted:
                 self.queue_rescan()
             done = int(self.step(lambda: False) or self.index.load_page())
-            if not done and self._may_embed and self.turn.take():
-                done = self.embed()
-            if not done:
-                self.turn.release()
-            return done
+            return done or (self.embed() if self._may_embed else 0)
         except (DiskFull, StoreDamaged) as error:
             log.warning("knowledge waits: %s", error)
             return 0
@@ -581,17 +515,14 @@ class Library:
         return sum(self.store.count(COLLECTION, ACTIVE.but_not(HasVector(name))) for name in self.embedders)
 
     @contextlib.contextmanager
-    def frozen(self, *, everywhere: bool = False) -> Iterator[None]:
+    def frozen(self) -> Iterator[None]:
         """Keep catalogue, blobs and passages unchanged: nothing is read, queued or removed meanwhile, and a reading
-        under way starts again after it. everywhere: on all replicas."""
-        turn = self.turn.exclusive() if everywhere else contextlib.nullcontext()
-        with self._work_lock, turn, self._blob_lock, self.catalogue.frozen():
+        under way starts again after it."""
+        with self._work_lock, self._blob_lock, self.catalogue.frozen():
             self._reading = None
             yield
 
     def close(self) -> None:
         with self._work_lock:
             self._reading = None
-            with contextlib.suppress(MemoryAnchorError):
-                self.turn.release()
             self.catalogue.close()

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import cast
 
 from memory_anchor.admin.purge import WholeFile
-from memory_anchor.admin.waiting import WholeRecord
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput, Refused, Unavailable
@@ -99,8 +98,7 @@ class KnowledgeUseCases:
         data = self._library.data_dir.resolve()
         if folder == data or folder.is_relative_to(data) or data.is_relative_to(folder):
             raise Refused(f"{folder} holds this memory's own files; name a folder that does not")
-        is_read_here = not self._library.catalogue.is_shared  # else the library says what to do instead
-        if is_read_here and kind is not SourceKind.FILES:
+        if kind is not SourceKind.FILES:
             checkout_of(str(folder))
         # The engine has the user's rights to read files; the caller may not.
         root = self._actor.project_dir
@@ -197,7 +195,7 @@ class ProjectSources:
         """Move these sources to another project, with all their passages."""
         del old, back
         library = self.library
-        with library.frozen(everywhere=True):
+        with library.frozen():
             library.catalogue.move(names, new)
             for source in library.catalogue.sources():
                 for page in library.pages(source, with_vectors=True) if source.id in names else ():
@@ -218,21 +216,11 @@ class CatalogueTexts:
         return self.library.catalogue.forget_names(matches) if self.library.is_used else 0
 
 
-@dataclass(frozen=True, slots=True)
-class PushedRecord(WholeRecord):
-    """Pushed bytes on the server that replicas share; in a queued record a line precedes them."""
-
-    def says(self, content: bytes) -> str:
-        head, _, body = content.partition(b"\n")
-        return "\n".join((with_parsed(_upload, content), head.decode(errors="replace"), with_parsed(_upload, body)))
-
-
-def text_holders(library: Library) -> tuple[WholeFile | CatalogueTexts | PushedRecord, ...]:
+def text_holders(library: Library) -> tuple[WholeFile | CatalogueTexts, ...]:
     """Return the parts of knowledge outside of the store that may hold a text."""
 
     return (
         *(WholeFile(path, _upload_text) for path in sorted(library.catalogue.blobs.glob("*"))),
-        *(PushedRecord(records, name) for records, name in library.catalogue.pushed_records()),
         CatalogueTexts(library),
     )
 

@@ -17,7 +17,7 @@ def _start(core: Core) -> Running:
     from memory_anchor.extensions.lorebook.lorebooks import LorebookStore, ProjectBooks, book_text
     from memory_anchor.extensions.lorebook.use_cases import lore_of
 
-    books = LorebookStore(core.shared[1].lorebooks() if core.shared else None)
+    books = LorebookStore()
 
     def holders() -> list[Holder]:
         files = sorted((core.data_dir / "lorebooks").glob("*/*.book"))
@@ -27,7 +27,6 @@ def _start(core: Core) -> Running:
         part=books,
         context=lambda anchor, sources: replace(sources, lore=lore_of(anchor).for_context),
         holders=holders,
-        purging=books.changing,
         moves=lambda accounts: {"lorebooks": ProjectBooks(books, core.data_dir, accounts)},
     )
 

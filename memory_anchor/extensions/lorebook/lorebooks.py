@@ -25,7 +25,6 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Scope, Trust
-from memory_anchor.domain.ports import Sharing
 from memory_anchor.extensions.lorebook.lorebook import (
     BOOK_BYTES_MAX,
     PNG,
@@ -62,25 +61,14 @@ class BookRecord:
 
 
 class LorebookStore:
-    """Books of every project below one folder. Thread-safe; only one process uses the folder.
+    """Books of every project below one folder. Thread-safe; only one process uses the folder."""
 
-    sharing: of several replicas, which have the same books.
-    """
-
-    def __init__(self, sharing: Sharing | None = None) -> None:
-        self._sharing = sharing
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scanners: LRUCache[tuple[object, ...], LoreScanner] = LRUCache(SCANNERS_KEPT)
 
-    def changing(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context for a change of books: it gets the newest list first, and shares the changed one."""
-        return self._sharing.changing() if self._sharing is not None else contextlib.nullcontext()
-
     def books(self, home: Path) -> list[BookRecord]:
         """Return the books of a project, by name. Raises StoreDamaged: the list cannot be read."""
-        if self._sharing is not None:
-            with contextlib.suppress(Unavailable):  # the local copy is read instead
-                self._sharing.fresh()
         try:
             return [BookRecord(**fields) for fields in (_read(home / _LIST) or {}).get("books", ())]
         except (TypeError, AttributeError):
@@ -93,7 +81,7 @@ class LorebookStore:
         book = read_lorebook(content, Path(file).name or "the lorebook")
         sha = hashlib.sha256(content).hexdigest()
         record = BookRecord(book_name(file), file, sha, len(content), trust.value, by, at, book.name)
-        with self._lock, self.changing():
+        with self._lock:
             books = [other for other in self.books(home) if other.id != record.id]
             if len(books) >= BOOKS_MAX:
                 raise BadInput(f"this project has {len(books)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
@@ -104,7 +92,7 @@ class LorebookStore:
 
     def remove(self, home: Path, name: str) -> BookRecord:
         """Erase a book. Raises NotFound."""
-        with self._lock, self.changing():
+        with self._lock:
             record = self.record(home, name)
             _write_list(home, [other for other in self.books(home) if other.id != record.id])
             self._scanners.clear()
@@ -157,7 +145,7 @@ class LorebookStore:
 
     def move(self, home: Path, name: str, to: Path, new_name: str) -> None:
         """Move a book to another project's folder under a new name; does nothing where the book is gone."""
-        with self._lock, self.changing():
+        with self._lock:
             record = next((record for record in self.books(home) if record.id == name), None)
             if record is None:
                 return

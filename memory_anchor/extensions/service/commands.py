@@ -1,7 +1,7 @@
 """Commands for a served memory: `serve`, and its access keys (`keys create`, `list`, `revoke`).
 
-Those of the keys work on the key file of this data directory, which a running server reads with every request
-(replicas share it); no engine is asked. Creating a key needs the human's passphrase, since the record is signed;
+Those of the keys work on the key file of this data directory, which a running server reads with every request;
+no engine is asked. Creating a key needs the human's passphrase, since the record is signed;
 revoking one does not: it only takes rights away.
 """
 
@@ -29,7 +29,7 @@ from memory_anchor.front.cli.output import (
     print_dim,
     show_json,
 )
-from memory_anchor.front.cli.passphrase import ask_human, audit_trail, shared_records
+from memory_anchor.front.cli.passphrase import ask_human, audit_trail
 
 if TYPE_CHECKING:
     from memory_anchor.extensions.service.keys import KeyFile
@@ -161,7 +161,7 @@ def keys_here() -> KeyFile:
     from memory_anchor.extensions.service.keys import KeyFile
 
     os.umask(0o077)
-    return KeyFile.of(data_dir(), audit_trail(data_dir()), shared_records())
+    return KeyFile.of(data_dir(), audit_trail(data_dir()))
 
 
 def _until(expires: str, now: datetime) -> datetime | None:

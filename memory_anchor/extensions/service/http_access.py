@@ -202,7 +202,7 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and not is_open(scope["path"]):
             check = partial(self._admission.authenticate, token.strip(), (scope.get("client") or ("",))[0])
-            # On a thread where the issuer or the replicas' store may be asked; else it takes one stat.
+            # On a thread where the issuer may be asked; else it takes one stat.
             return await anyio.to_thread.run_sync(check) if self._admission.may_wait(token.strip()) else check()
         if self._secret and scope["path"].startswith(SECRET_PREFIX):
             first = scope["path"].removeprefix(SECRET_PREFIX).partition("/")[0]

@@ -130,7 +130,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     """
     # FastAPI gives each body its parameter's name as an alias, which pydantic warns about for a model built late.
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'prompt'", UnsupportedFieldAttributeWarning)
-    keys = KeyFile.of(core.data_dir, core.audit, core.shared)
+    keys = KeyFile.of(core.data_dir, core.audit)
     check_credentials(settings, keys, core.clock.now())
     jwt, issuer = settings.http.jwt, None
     if jwt.issuer or jwt.audience or jwt.jwks_url:
@@ -139,7 +139,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     server = build_server(core, profile=settings.profile, read_only=settings.read_only, variants=variants)
     manager = StreamableHTTPSessionManager(app=server)
     events = SseServerTransport(MESSAGES_PATH)
-    worker = BatchWorker(core, Batches(core.records, time.monotonic), variants)
+    worker = BatchWorker(core, Batches(core.records), variants)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -1,14 +1,12 @@
 """`/v1/ingest`: a batch of memories, events, documents, conversations; stored, accepted, processed in the background.
 
 Every item is checked before the batch is accepted, so a batch is accepted whole or not at all; secrets are removed from
-a text before it is stored. One thread processes batches in order; of several replicas the one with the lease, and
-another continues where it was killed. What fails for now (the store is down, the disk is full) is tried again; what can
-never succeed has its error as its outcome.
+a text before it is stored. One thread processes batches in order. What fails for now (the store is down, the disk is
+full) is tried again; what can never succeed has its error as its outcome.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -27,7 +25,7 @@ from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.domain.requests.checks import REQUEST_ID_MAX, shortened
 from memory_anchor.domain.requests.fields import BaseRequest
 from memory_anchor.domain.rights import Action
-from memory_anchor.extensions.service.batches import ITEMS_MAX, RENEW_S, Batch, Batches, batch_lease
+from memory_anchor.extensions.service.batches import ITEMS_MAX, Batch, Batches
 from memory_anchor.extensions.service.http_access import error_body
 from memory_anchor.extensions.service.http_v1 import (
     CLAIMS,
@@ -60,8 +58,6 @@ KINDS = {
 REDACTIONS = "redactions"
 """Of an item that waits: what was removed from it when it came, for its outcome."""
 RETRY_S = 5.0
-SHARED_PAUSE_S = 1.0
-"""With replicas: how often the lease's holder looks for batches of the others, and these whether it is gone."""
 STOP_WAIT_S = 10.0
 
 
@@ -70,19 +66,15 @@ class BatchWorker:
 
     def __init__(self, core: Core, batches: Batches, variants: VariantChoice) -> None:
         self._core = core
-        self._lease = batch_lease(core.services.store, core.data_dir, is_shared=core.records.is_shared)
         self._variants = variants
         self.batches = batches
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._is_working = False
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._work, name="ingest", daemon=True)
         self._thread.start()
-        if self._core.records.is_shared:
-            threading.Thread(target=self._renew, name="ingest lease", daemon=True).start()
 
     def stop(self) -> None:
         self._stopping.set()
@@ -101,25 +93,11 @@ class BatchWorker:
         self._wake.set()
         return report
 
-    def _renew(self) -> None:
-        """Renew the lease while an item takes long; it is lost if this process sleeps or the store is down."""
-        while not self._stopping.wait(RENEW_S):
-            with contextlib.suppress(MemoryAnchorError):
-                if self._is_working:
-                    self._lease.held()
-
     def _work(self) -> None:
-        pause = SHARED_PAUSE_S if self._core.records.is_shared else RETRY_S
-        adopted = not self._core.records.is_shared
         while not self._stopping.is_set():
             self._wake.clear()
             try:
-                if not adopted:
-                    self.batches.adopt_files(self._core.data_dir)
-                    adopted = True
-                if self._lease.held():
-                    self._is_working = True
-                    self._work_off()
+                self._work_off()
             except (Unavailable, StoreBusy, DiskFull) as error:
                 log.warning("batches wait: %s", error)
                 self._stopping.wait(RETRY_S)
@@ -127,17 +105,13 @@ class BatchWorker:
             except Exception as bug:
                 log_bug("ingest", bug)
                 self._stopping.wait(RETRY_S)
-            finally:
-                self._is_working = False
-            self._wake.wait(pause)
-        with contextlib.suppress(MemoryAnchorError):
-            self._lease.release()
+            self._wake.wait(RETRY_S)
 
     def _work_off(self) -> None:
         for batch in self.batches.waiting():
             if self._stopping.is_set():
                 return
-            self.batches.finish(batch, [] if self.batches.has_report(batch) else self._outcomes(batch))
+            self.batches.finish(batch, self._outcomes(batch))
 
     def _outcomes(self, batch: Batch) -> list[Record]:
         owner = batch.owner
@@ -154,8 +128,6 @@ class BatchWorker:
         for place in range(batch.count):
             if self._stopping.is_set():
                 raise Unavailable("the server ends")
-            if not self._lease.held():
-                raise Unavailable("another replica works batches off")
             with self._core.upkeep.batch_item:
                 outcomes.append(self._outcome(batch, place, actor))
         return outcomes

@@ -158,8 +158,7 @@ class V1Handler:
 
         def work(anchor: MemoryAnchor) -> Record:
             began = time.monotonic()
-            with self.core.services.turn_of_request(turn):
-                answer: Record = once(actor.nonce, repr(checked), partial(row.answer, anchor, checked))
+            answer: Record = once(actor.nonce, repr(checked), partial(row.answer, anchor, checked))
             if path.row == "search":
                 self.variants.count_search(variant, actor, answer, time.monotonic() - began)
             return answer

@@ -33,7 +33,7 @@ from memory_anchor.domain.errors import (
     StoreDamaged,
     retry_on_conflict,
 )
-from memory_anchor.domain.ports import AuditLog, SharedRecords, Sharing
+from memory_anchor.domain.ports import AuditLog
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.statements import Admitted
 
@@ -106,18 +106,11 @@ class AccessKey:
 class KeyFile:
     """The keys of one data directory. Thread-safe, and safe across processes.
 
-    sealing: whose signature makes a record valid (`KeyRing.sealing_approvers`). shared: with other
-    replicas; None without any.
+    sealing: whose signature makes a record valid (`KeyRing.sealing_approvers`).
     """
 
-    def __init__(
-        self,
-        data_dir: Path,
-        sealing: Callable[[], Sequence[Approver]],
-        shared: tuple[SharedRecords, Sharing] | None = None,
-    ) -> None:
-        self._records: SharedRecords = shared[0] if shared else FileRecords(data_dir)
-        self._sharing = shared[1] if shared else None
+    def __init__(self, data_dir: Path, sealing: Callable[[], Sequence[Approver]]) -> None:
+        self._records = FileRecords(data_dir)
         self._folder = data_dir / FOLDER
         self._sealing = sealing
         self._lock = threading.Lock()
@@ -127,14 +120,9 @@ class KeyFile:
         self._written_at: datetime | None = None
 
     @classmethod
-    def of(cls, data_dir: Path, audit: AuditLog | None, shared: tuple[SharedRecords, Sharing] | None = None) -> KeyFile:
+    def of(cls, data_dir: Path, audit: AuditLog | None) -> KeyFile:
         """Return the keys of a data directory, signed by its human."""
-        return cls(data_dir, KeyRing(data_dir / "identity", None if shared else audit).sealing_approvers, shared)
-
-    @property
-    def may_wait(self) -> bool:
-        """Return whether the next check may take a request to a server."""
-        return self._sharing is not None and not self._sharing.is_fresh
+        return cls(data_dir, KeyRing(data_dir / "identity", audit).sealing_approvers)
 
     # --- authentication -----------------------------------------------------------------------------------------
 
@@ -154,12 +142,7 @@ class KeyFile:
         return any(not key.ended(now) for key in self.all().values())
 
     def all(self) -> Mapping[str, AccessKey]:
-        """Return id -> key, read again when the file changed.
-
-        Raises StoreDamaged; Unavailable: other replicas' changes cannot be read, so nobody is let in.
-        """
-        if self._sharing is not None:
-            self._sharing.fresh()
+        """Return id -> key, read again when the file changed. Raises StoreDamaged."""
         stamp = _stamp(self._path)
         with self._lock:
             if stamp != self._stamp:
@@ -258,9 +241,8 @@ class KeyFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock the keys for one change, against other processes and other replicas."""
-        replicas = contextlib.nullcontext() if self._sharing is None else self._sharing.changing()
-        with replicas, file_lock(self._folder / LOCK_FILE):
+        """Lock the keys for one change, against other processes."""
+        with file_lock(self._folder / LOCK_FILE):
             yield
 
 

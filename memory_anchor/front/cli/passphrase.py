@@ -25,11 +25,8 @@ from memory_anchor.front.cli.typing_ahead import show_typing
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import JsonlAudit
-    from memory_anchor.adapters.working_copy import WorkingCopy
-    from memory_anchor.domain.ports import SharedRecords
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import KeyRing, Signer
-    from memory_anchor.settings import StoreSettings
 
 _TERMINAL = "/dev/tty"
 PROMPT = "Passphrase: "
@@ -39,25 +36,7 @@ def key_ring(home: Path) -> KeyRing:
     """Return the keys of a data directory: the human's own and those of approvers it knows."""
     from memory_anchor.identity.keys import KeyRing
 
-    shared = shared_records() if home == data_dir() else None
-    return KeyRing(home / "identity", audit_trail(home) if shared is None else None)
-
-
-def shared_records() -> tuple[SharedRecords, WorkingCopy] | None:
-    """Return the records that replicas share, with their newest copy here; None without replicas."""
-    from memory_anchor.process.app import settings_of
-
-    shared = _shared(settings_of(os.environ).store, data_dir())
-    if shared is not None:
-        shared[1].fresh()
-    return shared
-
-
-@lru_cache(maxsize=8)
-def _shared(store: StoreSettings, home: Path) -> tuple[SharedRecords, WorkingCopy] | None:
-    from memory_anchor.process.app import shared_of
-
-    return shared_of(store, home)
+    return KeyRing(home / "identity", audit_trail(home))
 
 
 @lru_cache(maxsize=8)
@@ -163,7 +142,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     clock = SystemClock()
     home = data_dir()
     make_private(home)
-    settings, shared = settings_of(os.environ), shared_records()
+    settings = settings_of(os.environ)
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
     project_id = checked_project_id(project or preamble().project or settings.scope.project or project_id)
     own = settings.scope.account
@@ -179,6 +158,5 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         data_dir=home,
         clock=clock,
         audit=audit_trail(home),
-        sharing=shared[1] if shared is not None else None,
         account=account or own,
     )
