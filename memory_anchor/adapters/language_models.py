@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import Unavailable, extra_missing
+from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.ports import Clock, ModelUsage
 
 if TYPE_CHECKING:
@@ -397,10 +397,7 @@ def anthropic_model(model: str, limits: ModelLimits, *, api_key: str = "", base_
     """Return a model behind the Messages API. base_url: another server that speaks it; it may need no key."""
 
     def connect() -> ModelServer:
-        try:
-            import anthropic
-        except ImportError:
-            raise extra_missing("anthropic", "llm.kind anthropic") from None
+        import anthropic
 
         # A key is always passed, so that the client never looks into the environment for one.
         return _Messages(anthropic.Anthropic(api_key=api_key or "none", base_url=url, max_retries=0))

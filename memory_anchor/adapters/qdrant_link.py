@@ -31,7 +31,6 @@ from memory_anchor.domain.errors import (
     StoreBusy,
     StoreDamaged,
     Unavailable,
-    extra_missing,
 )
 
 if TYPE_CHECKING:
@@ -282,9 +281,6 @@ def already_exists(error: BaseException) -> bool:
 
 
 def _client_class() -> type[QdrantClient]:
-    """Return the client's class. Raises Unavailable: the extra that brings it is not installed."""
-    try:
-        from qdrant_client import QdrantClient
-    except ImportError:
-        raise extra_missing("qdrant", "store.kind qdrant") from None
+    from qdrant_client import QdrantClient  # late: it takes half a second
+
     return QdrantClient

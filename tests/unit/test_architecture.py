@@ -34,6 +34,7 @@ EXTENSIONS = tuple(
 RANKS = (
     "__main__",
     "testing",
+    "integrations",
     *EXTENSIONS,
     "front",
     "runtime",
@@ -79,6 +80,7 @@ BUDGETS: dict[str, int] = {
     "hooks": 998,
     "identity": 3680,
     "ingest": 4260,
+    "integrations": 370,
     "language": 6090,
     "layers": 1256,
     "process": 896,
@@ -101,6 +103,7 @@ UNTYPED: dict[str, int] = {
     "extensions.library": 2,
     "extensions.lorebook": 1,
     "front": 8801,
+    "integrations": 20,
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
@@ -134,6 +137,7 @@ OWNERS = {
 EDGES = (
     *("adapters/", "runtime/", "process/", "front/", "admin/backup.py", "settings.py", "base/files.py"),
     *("extensions/dashboard/", "extensions/evaluation/", "extensions/service/http_", "extensions/service/variants.py"),
+    "integrations/",
     "extensions/library/",  # the edge of somebody else's program
     "extensions/knowledge/extension.py",  # chooses its adapters, as `process/` does
     *(
