@@ -132,8 +132,8 @@ class Projects:
             self._known = self._read()
             return list(self._known.items())
 
-    def note(self, project_id: str) -> str:
-        """Return the line that says which known project this one may be, once; else ""."""
+    def note(self, project_id: str, *, looks: bool = False) -> str:
+        """Return the line that says which known project this one may be, once; else "". looks: it is not told yet."""
 
         def pending() -> KnownProject | None:
             candidate = self._known.get(project_id)
@@ -144,7 +144,7 @@ class Projects:
         with self._locked_change():
             if (project := pending()) is None:
                 return ""
-            project.is_hinted = True
+            project.is_hinted = not looks
             return _hint(project)
 
     def link_question(self, folder: str, *, on_terminal: bool) -> tuple[str, str]:

@@ -168,7 +168,7 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
         what = f"{wait_count} {'captured ' * is_captured}{'memory waits' if wait_count == 1 else 'memories wait'}"
         told = f"[Memory Anchor] {what} for your user's review, and no search finds them: `memory-anchor review`"
         parts.append("\n".join([told, *fenced(waiting, "not approved yet")]))
-    if note := anchor.services.project_note(anchor.actor.scope.project):
+    if note := anchor.services.project_note(anchor.actor.scope.project, looks=not anchor.writes.may_write):
         parts.append(f"[Memory Anchor] {note}")
     return Brief("\n\n".join(parts), (*due, *lasting, *recent))
 

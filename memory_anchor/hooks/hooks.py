@@ -45,7 +45,15 @@ from memory_anchor.language.safety import cleaned
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.use_cases.memory import MemoryAnchor
-from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, ShownMemory, UsedMemories, traces_in, used_ids
+from memory_anchor.use_cases.used_memories import (
+    SHOWN_SESSIONS_FILE,
+    USED_MEMORIES_FILE,
+    ShownMemory,
+    ShownSessions,
+    UsedMemories,
+    traces_in,
+    used_ids,
+)
 
 WRITES_MEMORY = re.compile(r"(?:save_memory|add_memory|log_event|remember_conversation|promote_to_fact|end_session)$")
 LOOKED_AT = 40
@@ -218,7 +226,11 @@ class Hooks:
             return 0
         messages, _ = read_transcript(Path(path))
         if shown and anchor.writes.may_write:
-            UsedMemories(anchor.services.data_dir / USED_MEMORIES_FILE).note(shown, used_in(shown, messages))
+            used, folder = used_in(shown, messages), anchor.services.data_dir
+            UsedMemories(folder / USED_MEMORIES_FILE).note(shown, used)
+            ShownSessions(folder / SHOWN_SESSIONS_FILE).note(
+                anchor.actor.scope, anchor.services.clock.now(), shown, used
+            )
         if not learns or sum(map(_is_spoken, messages)) < chosen.min_turns:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cachetools import LRUCache
 
@@ -76,6 +76,10 @@ TENANT = "tenant-"
 """How the folder of the rules of another account's project begins."""
 
 
+class ProjectNote(Protocol):
+    def __call__(self, project_id: str, *, looks: bool = False) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What every project of one process shares."""
@@ -99,7 +103,7 @@ class Services:
     searcher: Searcher
     usage: UsageBuffer
     nearness: Nearness
-    project_note: Callable[[str], str]
+    project_note: ProjectNote
     """What is to be told, once, about which project this is; "" for nothing."""
     paused: Callable[[], bool]
     monotonic: Callable[[], float]

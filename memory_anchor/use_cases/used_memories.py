@@ -14,14 +14,18 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from memory_anchor.base.files import write_atomic
-from memory_anchor.base.json_values import Json
+from memory_anchor.base.json_values import Json, Record, parsed, records
+from memory_anchor.domain.model import Scope
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import normal
 
 USED_MEMORIES_FILE = "heeded.json"
+SHOWN_SESSIONS_FILE = "shown.json"
+SESSIONS_KEPT = 100
 UNUSED_SHOWINGS_MAX = 10
 """Times shown, and never used, after which a memory must be more likely right than not."""
 KEPT = 5_000
@@ -115,6 +119,33 @@ class UsedMemories:
             if isinstance(part, Mapping):
                 empty[name] = {str(k): [int(v[0]), int(v[1])] for k, v in part.items() if _is_pair(v)}
         return empty
+
+
+class ShownSessions:
+    """The last sessions: what each was shown, and whether it was used; ids, no text. A torn file counts as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self, scope: Scope, at: datetime, shown: Sequence[ShownMemory], used: frozenset[str]) -> None:
+        """Add one look at what a conversation did with what it was shown."""
+        if not shown:
+            return
+        who: Record = {"account": scope.account, "project": scope.project, "agent": scope.agent, "at": at.isoformat()}
+        lines: list[Json] = [{"id": one.id, "hook": one.hook, "used": one.id in used} for one in shown]
+        with _lock:
+            write_atomic(self._path, json.dumps([*self._read(), {**who, "shown": lines}][-SESSIONS_KEPT:]).encode())
+
+    def of(self, scope: Scope) -> list[Record]:
+        """Return {agent, at, shown: [{id, hook, used}]} of this project's sessions, the newest first."""
+        whose = (scope.account, scope.project)
+        return [one for one in reversed(self._read()) if (one.get("account"), one.get("project")) == whose]
+
+    def _read(self) -> list[Record]:
+        try:
+            return records(parsed(self._path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return []
 
 
 def _is_pair(value: Json) -> bool:

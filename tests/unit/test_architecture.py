@@ -66,7 +66,7 @@ BUDGETS: dict[str, int] = {
     "domain": 2552,
     "domain.requests": 1387,
     "extensions": 131,
-    "extensions.dashboard": 1830,
+    "extensions.dashboard": 1970,
     "extensions.devices": 3099,
     "extensions.evaluation": 899,
     "extensions.knowledge": 3670,
@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "store": 1427,
     "testing": 188,
     "upkeep": 2919,
-    "use_cases": 2339,
+    "use_cases": 2380,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""
@@ -349,6 +349,7 @@ FRONTS = ("front/", "extensions/dashboard/", "extensions/service/http_", "extens
 BESIDE_THE_DOOR = {
     "front/views.py",  # names every value that it shows
     *("front/backend.py", "front/engine.py", "front/calls.py", "front/cli/keep.py"),  # hold the process itself
+    "extensions/dashboard/rows.py",  # runs the hooks themselves, to show what they print
     "extensions/dashboard/actions.py",  # the human's key and files, as the commands have them
     *(
         "front/doctor.py",

@@ -33,9 +33,12 @@ from memory_anchor.domain.model import (
 )
 from memory_anchor.extensions.dashboard import app, wording
 from memory_anchor.extensions.dashboard.access import POLICY
+from memory_anchor.extensions.dashboard.requests import PreviewHook
+from memory_anchor.extensions.dashboard.rows import payload_of
 from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalogue, proposal_diff
 from memory_anchor.extensions.devices import sync_job
 from memory_anchor.front import calls
+from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.cli.review import word_diff
@@ -490,3 +493,54 @@ def test_an_open_page_is_told_what_is_written_meanwhile(
     assert "The vents open at 28 degrees &lt;b&gt;now&lt;/b&gt;" in feed.text
     assert "boiler" not in feed.text
     assert all(line == "" or line.startswith(("data: ", ": ")) for line in feed.text.split("\n"))
+
+
+MEMORIES = (
+    ("Never run `docker compose down -v`: it wipes the orders database", "instruction"),
+    ("Releases are cut on Thursdays, never before the smoke test", "decision"),
+    ("src/pump.py must not import asyncio, the controller has no loop", "instruction"),
+    ("迁移脚本放在 db/migrations 目录，不要手改已发布的文件", "instruction"),
+    ("`make flash` failed with E42 until the serial cable was replugged", "bugfix"),
+)
+ASKED = (
+    *("how do we release on Thursdays?", "what did we decide about the pump import?", "迁移脚本应该放在哪里？"),
+    *("thanks", "why does make flash fail with E42", "clean up the orders database"),
+)
+RUN = ("docker compose down -v", "docker compose logs", "make flash", "rm -rf db/migrations", "ls", "git push")
+EDITED = ("src/pump.py", "db/migrations/0001.sql", "README.md")
+FAILED = ("error: E42 while flashing", "ModuleNotFoundError: no module named asyncio")
+
+
+def test_a_preview_is_what_the_hook_prints_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: for each moment the page shows the very text of the hook, and showing it changes nothing of it."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        for content, kind in MEMORIES:
+            house.add(content[:20], content, type=kind, confidence=0.95)
+        moments = [
+            *(("start", "", ""), ("after_compaction", "", "")),
+            *((moment, text, "") for moment in ("first_prompt", "prompt") for text in ASKED),
+            *(("command", text, "") for text in RUN),
+            *(("edit", "", file) for file in EDITED),
+            *(("failure", text, "") for text in FAILED),
+        ]
+        told = 0
+        for client in ("claude-code", "codex"):
+            for number, (moment, text, file) in enumerate(moments):
+                asked = PreviewHook(moment=moment, text=text, file=file, client=client)
+                first, again = (link.call("hook_preview", **asked.model_dump()) for _ in range(2))
+                caller = link.preamble()._replace(conversation=f"{client} {number}", agent=client, client=client)
+                hook = MemoryBackend(house.core).hook
+                if moment == "prompt":
+                    hook(caller, "UserPromptSubmit", {"prompt": "The prompt before"})
+                printed = hook(caller, *payload_of(asked))
+                assert first == again
+                assert first["text"] == printed, (client, moment, text, file)
+                told += bool(printed)
+        assert 2 * len(moments) >= 50 and told >= 20
+        page = browser_text(house.browser(), "/context?moment=command&text=docker+compose+down+-v")
+        assert MEMORIES[0][0] in page and f"/memory/{house.ids[MEMORIES[0][0][:20]]}" in page
+
+
+def browser_text(browser: Browser, path: str) -> str:
+    return html.unescape(browser.get(path).text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,18 @@ from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.used_memories import (
+    SESSIONS_KEPT,
+    SHOWN_SESSIONS_FILE,
     UNUSED_SHOWINGS_MAX,
     USED_MEMORIES_FILE,
     ShownMemory,
+    ShownSessions,
     UsedMemories,
     traces_in,
     used_ids,
 )
 
+AT = datetime(2026, 3, 3, tzinfo=UTC)
 RULE = "Deploys of the shop go through tools/ship.sh with --canary"
 
 
@@ -97,3 +103,22 @@ def test_a_torn_tally_counts_as_empty(tmp_path: Path) -> None:
         (tmp_path / USED_MEMORIES_FILE).write_text(text)
         assert UsedMemories(tmp_path / USED_MEMORIES_FILE).table() == []
         assert UsedMemories(tmp_path / USED_MEMORIES_FILE).never_used() == frozenset()
+
+
+def test_the_last_sessions_are_kept_by_project_with_what_they_used(tmp_path: Path) -> None:
+    """Rule: what a session was shown and used is listed for its own project, ids without text, torn or not."""
+    file = ShownSessions(tmp_path / SHOWN_SESSIONS_FILE)
+    shop, other = Scope(project="shop", agent="codex"), Scope(project="other")
+    shown = [ShownMemory(name, "verified_fact", "PreToolUse", ("x-1",)) for name in ("a", "b")]
+    for scope in (shop, other):
+        file.note(scope, AT, shown, frozenset({"b"}))
+    file.note(shop, AT, [], frozenset())
+    lines = [{"id": "a", "hook": "PreToolUse", "used": False}, {"id": "b", "hook": "PreToolUse", "used": True}]
+
+    assert [(one["agent"], one["shown"]) for one in file.of(shop)] == [("codex", lines)]
+    for number in range(SESSIONS_KEPT + 5):
+        file.note(replace(shop, agent=str(number)), AT, shown, frozenset())
+    assert [one["agent"] for one in file.of(shop)][:2] == [str(SESSIONS_KEPT + 4), str(SESSIONS_KEPT + 3)]
+    assert len(file.of(shop)) == SESSIONS_KEPT and file.of(other) == []
+    (tmp_path / SHOWN_SESSIONS_FILE).write_text("[1, {")
+    assert file.of(shop) == []

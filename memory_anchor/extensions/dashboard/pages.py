@@ -10,6 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from typing import get_args
 
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.base.lines import text_lines
@@ -17,6 +18,7 @@ from memory_anchor.domain.activation import strength_word
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 from memory_anchor.domain.model import SEARCHABLE_STATES
 from memory_anchor.extensions.dashboard import actions, pictures, wording
+from memory_anchor.extensions.dashboard.requests import Moment
 from memory_anchor.extensions.dashboard.wording import Words
 from memory_anchor.front.cli.review import version_stamps, word_diff
 from memory_anchor.language.fences import FENCE_TAG
@@ -55,6 +57,8 @@ NAMED_MAX = 20
 FORECAST_DAYS = (0, 3, 7, 14, 21, 30, 45, 60, 90, 120, 150, 180)
 CONTEXT_TASK = "what was done last, what is open, what was decided"
 REPORTS_READ = 30
+SESSIONS_LOGGED = 10
+MOMENTS = get_args(Moment)
 SESSIONS_SHOWN, SESSIONS_FOUND = 100, 10
 
 
@@ -378,7 +382,18 @@ def context(query: Query, _: Words) -> Page:
         else:
             blocks[-1][1] += f"{line}\n"
     built = {**built, "citations": _named(records(built.get("citations")))}
+    moment = query.get("moment", "") if query.get("moment", "") in MOMENTS else MOMENTS[0]
+    given = {
+        "text": query.get("text", ""),
+        "file": query.get("file", ""),
+        "client": query.get("client") or "claude-code",
+    }
     return {
+        "moments": MOMENTS,
+        "moment": moment,
+        "given": given,
+        "hook": actions.ask("hook_preview", human=None, moment=moment, **given),
+        "log": [_shown_in(one) for one in records(actions.ask("hook_log")["sessions"])[:SESSIONS_LOGGED]],
         "task": task,
         "budget": budget,
         "built": built,
@@ -387,6 +402,15 @@ def context(query: Query, _: Words) -> Page:
         "earlier": items(actions.ask("context_reports")["reports"])[:REPORTS_READ],
         "law": actions.constitution(),
     }
+
+
+def _shown_in(session: Record) -> Page:
+    """Return what one session was shown, each memory that this reader may see with its text."""
+    lines = []
+    for line in records(session["shown"])[:NAMED_MAX]:
+        with contextlib.suppress(MemoryAnchorError):  # erased, or another agent's own
+            lines.append({**line, "text": record(actions.ask("show", id=text(line["id"]))["memory"])["content"]})
+    return {**session, "lines": lines, "used": sum(bool(line["used"]) for line in records(session["shown"]))}
 
 
 def report(name: str) -> Page:
