@@ -2,10 +2,11 @@
 
     python scripts/bench_store.py [--memories 10000] [--saves 200] [--folder DIR]     prints JSON with ratios
 
-Both stores are used through their port. A save is one `put` of a version with its vector (384 numbers) and words,
-durable on return. CPU is that of the process, other threads
-included, so the checkpoints of the database count. A ratio is database / embedded: below 1 the database is faster; for
-the rate of eight writers above 1 is faster. Reads are medians of `REPEATS` calls.
+Both stores are used through their port. A save is what the core does under the writers' lock for a version with its
+vector (384 numbers) and words: look for the request and for the text, write version and audit record; durable on
+return. CPU is that of the process, other threads included, so the checkpoints of the database count. A ratio is
+database / embedded: below 1 the database is faster; for the rate of eight writers above 1 is faster. Reads are medians
+of `REPEATS` calls.
 """
 
 from __future__ import annotations
@@ -20,20 +21,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.adapters.system import SystemClock
+from memory_anchor.base.durability import Durability, SyncedLock
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Tag, Visibility
-from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore
+from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, Scope, Tag, Visibility
+from memory_anchor.domain.ports import DENSE, AuditLog, CollectionSpec, EmbedderIdentity, Entry, MemoryStore
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import searched_words
+from memory_anchor.layers.records import Records, Request
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.store.database import Sqlite
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import Sqlite, UnitLock
 from memory_anchor.store.sql_store import SqlStore
 
 EVENTS = Layer.EVENT_LOG.value
@@ -77,16 +83,37 @@ def entry(number: int, texts: list[str], rng: random.Random, rows: np.random.Gen
 
 
 Stores = dict[str, MemoryStore]
+Saves = dict[str, Callable[[Entry], None]]
 
 
-def saved(stores: Stores, entries: list[Entry]) -> dict[str, dict[str, float]]:
+def saving(store: MemoryStore, audit: AuditLog, lock: AbstractContextManager[bool | None]) -> Callable[[Entry], None]:
+    """Return what saves an entry as the core does: by a decision under the lock, with its record."""
+    records = Records(
+        store,
+        SystemClock(),
+        audit,
+        new_id=str,
+        entry_of=lambda memory, **_: Entry(memory),
+        on_write=lambda _: None,
+        lock=lock,
+    )
+
+    def save(one: Entry) -> None:
+        with records.lock:
+            if records.replayed(Request(one.memory.id, "", False)) is None and not records.same_content(one.memory):
+                records.commit([one], kind="event", by="agent:bench")
+
+    return save
+
+
+def saved(saves: Saves, entries: list[Entry]) -> dict[str, dict[str, float]]:
     """Save the entries one by one, each in both stores in turn; return p50 and CPU of a save in ms."""
-    walls: dict[str, list[float]] = {name: [] for name in stores}
-    cpus: dict[str, list[float]] = {name: [] for name in stores}
+    walls: dict[str, list[float]] = {name: [] for name in saves}
+    cpus: dict[str, list[float]] = {name: [] for name in saves}
     for one in entries:
-        for name, store in stores.items():
+        for name, save in saves.items():
             wall, cpu = time.perf_counter(), time.process_time()
-            store.put(EVENTS, [one])
+            save(one)
             walls[name].append(1e3 * (time.perf_counter() - wall))
             cpus[name].append(1e3 * (time.process_time() - cpu))
     return {
@@ -95,14 +122,14 @@ def saved(stores: Stores, entries: list[Entry]) -> dict[str, dict[str, float]]:
     }
 
 
-def rate(store: MemoryStore, entries: list[Entry]) -> float:
+def rate(save: Callable[[Entry], None], entries: list[Entry]) -> float:
     """Return the saves a second of eight threads."""
     ready = threading.Barrier(WRITERS + 1)
 
     def write(thread: int) -> None:
         ready.wait()
         for one in entries[thread::WRITERS]:
-            store.put(EVENTS, [one])
+            save(one)
 
     threads = [threading.Thread(target=write, args=(thread,)) for thread in range(WRITERS)]
     for thread in threads:
@@ -157,22 +184,29 @@ def main() -> None:
     entries = [entry(number, texts, rng, rows) for number in range(options.memories + more)]
     filled, alone, together = entries[:-more], entries[-more : -PIECE * ROUNDS], entries[-PIECE * ROUNDS :]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        base = Path(folder)
+        base, durability = Path(folder), Durability()
+        database = Sqlite(base / "sql" / "memory.db")
         with (
             DirectoryLock.acquire(base / "edge", role="bench") as lock,
-            closing(EdgeStore(base / "edge" / "store", lock=lock)) as edge,
-            closing(SqlStore(Sqlite(base / "sql" / "memory.db"))) as sql,
+            closing(EdgeStore(base / "edge" / "store", lock=lock, durability=durability)) as edge,
+            closing(SqlStore(database)) as sql,
         ):
             stores: Stores = {"embedded": edge, "database": sql}
+            trail = JsonlAudit(base / "edge" / "audit.jsonl", durability=durability)
+            saves = {
+                "embedded": saving(edge, trail, SyncedLock(durability)),
+                "database": saving(sql, SqlAudit(database), UnitLock(database)),
+            }
             for store in stores.values():
-                store.open_collection(EVENTS, SPEC)
+                for name in COLLECTIONS:
+                    store.open_collection(name, SPEC)
                 for first in range(0, len(filled), 500):
                     store.put(EVENTS, filled[first : first + 500])
-            figures = saved(stores, alone)
+            figures = saved(saves, alone)
             rates: dict[str, list[float]] = {name: [] for name in stores}
             for first in range(0, len(together), PIECE):
-                for name, store in stores.items():
-                    rates[name].append(rate(store, together[first : first + PIECE]))
+                for name, save in saves.items():
+                    rates[name].append(rate(save, together[first : first + PIECE]))
             figures[f"rate of {WRITERS} writers"] = {name: statistics.median(found) for name, found in rates.items()}
             points = [one.memory.point_id for one in rng.sample(filled, min(200, len(filled)))]
             figures |= read(stores, points, options.memories)

@@ -408,6 +408,9 @@ PROMISES: dict[str, Held] = {
     "docs/store.md": {
         "| readers | a pool of connections": ("memory_anchor.store.database.POOL_MAX=16",),
         "| COMMIT fails |": ("test_group_commit::test_exactly_the_units_that_returned_are_stored",),
+        "A version and its line stand or fall together": (
+            "test_audit_rows::test_a_unit_that_fails_takes_its_record_with_it",
+        ),
     },
     "docs/team.md": {
         "| `writer` |": ("test_access_keys::test_each_role_may_what_the_table_says_and_nothing_else", *_RIGHTS),

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import threading
@@ -29,8 +28,23 @@ from datetime import datetime
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeGuard
+from typing import BinaryIO
 
+from memory_anchor.adapters.audit_chain import (
+    GAP,
+    MAX_RECORD_BYTES,
+    NEEDS_HEAD,
+    START,
+    BrokenLink,
+    broken_link,
+    chain_body,
+    chain_record,
+    chained_line,
+    continuing,
+    foreign_trail,
+    link_fault,
+    made_here,
+)
 from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import (
     PRIVATE,
@@ -43,15 +57,10 @@ from memory_anchor.base.files import (
     write_atomic,
 )
 from memory_anchor.base.json_values import Json, Record, items, parsed, records, text, whole
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Unavailable
+from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
 from memory_anchor.domain.ports import AuditRecord
 
-MAX_RECORD_BYTES = 64_000
-START = "0" * 64
-"""The "hash before" of the first record."""
 TORN = "torn"
-GAP = "gap"
-"""A record of a gap: `expected` records were acknowledged (None: the head was gone) and `found` were there."""
 RECOVERED = "recovered"
 """A record of versions that were stored before a power cut and whose own record was not on disk yet."""
 NOT_STORED = "not_stored"
@@ -68,18 +77,8 @@ NOTES_MAX = 10_000
 TAIL_BYTES = 8 * 1024 * 1024
 """How far back the trail is searched for the versions of a note: thousands of records."""
 IMPORTS_BYTES = 64_000
-NEEDS_HEAD = 2
-"""Records of a trail that must have a head: a kill after the very first one may leave none."""
 _HEAD = re.compile(rb"(\d{12}) ([0-9a-f]{64})\n")
 _HEAD_BYTES = 78
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenLink:
-    """The first line (from 1) at which the chain does not hold, and why."""
-
-    line: int
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class JsonlAudit:
 
     def __init__(self, path: Path, *, durability: Durability | None = None) -> None:
         """durability: shared with the store, so that a write and its record wait for the disk together."""
-        self.path = path
+        self.path, self.place = path, str(path)
         self._durability = durability or Durability()
         self._unheaded: tuple[int, str] | None = None
         self._head = path.with_name(path.name + ".head")
@@ -116,6 +115,10 @@ class JsonlAudit:
         self._lock = threading.Lock()
         self._end: _End | None = None
         self._firsts: dict[str, _First] = {}
+
+    def size(self) -> int:
+        """Return the bytes of the trail."""
+        return self.path.stat().st_size if self.path.exists() else 0
 
     def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
         """Append one record, durable on return; return its hash (64 hex digits).
@@ -166,7 +169,7 @@ class JsonlAudit:
         try:
             make_private(self._notes)
             with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb", buffering=0) as file:
-                file.write(_body(content))
+                file.write(chain_body(content))
                 if outlives_a_power_cut:
                     sync_handle(file.fileno())
             if outlives_a_power_cut:
@@ -241,7 +244,7 @@ class JsonlAudit:
                 lines = file.read().split(b"\n")
         except FileNotFoundError:
             return []
-        return [record for raw in lines if (record := _record(raw)) is not None]
+        return [record for raw in lines if (record := chain_record(raw)) is not None]
 
     def verify(self) -> BrokenLink | None:
         """Return the first broken link, None when the whole chain holds.
@@ -250,27 +253,7 @@ class JsonlAudit:
         the head says that there was one.
         """
         with self._lock, file_lock(self._lock_file):
-            line, number, previous, torn, head = 0, 0, START, b"", self._read_head()
-            gap: BrokenLink | None = None
-            for line, raw in self._lines():
-                if not raw.endswith(b"\n"):
-                    torn = raw
-                    break
-                record = _record(raw)
-                why = "it is not a record" if record is None else _wrong(record, raw, number=number, previous=previous)
-                if record is None or why:
-                    return _both(gap, BrokenLink(line, why))
-                if record["kind"] == GAP:
-                    gap = gap or BrokenLink(line, _gap_text(record["what"]))
-                number, previous = record["n"], record["hash"]
-                if head is not None and head[0] == number and head[1] != previous:
-                    return _both(gap, BrokenLink(line, "it is not the record that was acknowledged"))
-            end, broken = line - bool(torn), None
-            if head is not None and head[0] > number:
-                broken = BrokenLink(end + 1, f"record {number + 1} of {head[0]} acknowledged ones is missing")
-            elif head is None and number >= NEEDS_HEAD:
-                broken = BrokenLink(end, f"{self._head.name}, which says how far it was acknowledged, is missing")
-            return _both(gap, broken)
+            return broken_link(self._lines(), self._read_head(), self._head.name)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -282,7 +265,7 @@ class JsonlAudit:
         """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
         mark = b'"kind":"%s' % kinds.encode()
         for _, raw in self._lines():
-            record = _record(raw) if mark in raw else None
+            record = chain_record(raw) if mark in raw else None
             if record is not None and str(record["kind"]).startswith(kinds) and raw.endswith(b"\n"):
                 yield record
 
@@ -300,7 +283,7 @@ class JsonlAudit:
             except OSError as error:
                 raise file_error(error, self.path) from error
             self._firsts[kind] = first
-            record = _record(first.raw) if first.raw else None
+            record = chain_record(first.raw) if first.raw else None
             return record["what"] if record is not None else None
 
     def latest(self, kind: str) -> dict[str, Json] | None:
@@ -308,7 +291,7 @@ class JsonlAudit:
         imported = self._imported()
         last: dict[str, Json] | None = None
         for _, raw in self._lines():
-            if record := _made_here(raw, kind, imported):
+            if record := made_here(raw, kind, imported):
                 last = record["what"]
         return last
 
@@ -326,7 +309,7 @@ class JsonlAudit:
             if not raw.endswith(b"\n"):
                 break
             start += len(raw)
-            if _made_here(raw, kind, imported):
+            if made_here(raw, kind, imported):
                 return _First(status.st_ino, start, raw)
         return _First(status.st_ino, start)
 
@@ -349,11 +332,14 @@ class JsonlAudit:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
                     end = self._chain_end(file)
-                    fresh = self._continuing(end, records)
+                    known = self._read_head() or (0, "")
+                    fresh = continuing(self.records(), (end.number, end.hash), known, records, str(self.path))
+                    if fresh and end.torn:
+                        raise foreign_trail(str(self.path))
                     if fresh:
                         ranges = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
                         write_atomic(self._imports, b"".join(b"%d %d\n" % numbers for numbers in _joined(ranges)))
-                        lines = b"".join(_body(record) + b"\n" for record in fresh)
+                        lines = b"".join(chain_body(record) + b"\n" for record in fresh)
                         if file.write(lines) != len(lines):
                             raise OSError(28, "short write", str(self.path))
                         os.fsync(file.fileno())
@@ -366,33 +352,13 @@ class JsonlAudit:
                 self._end = None
             return len(fresh)
 
-    def _continuing(self, end: _End, records: Sequence[Record]) -> list[AuditRecord]:
-        """Return the records that come after this chain's end. Raises BadInput: they are not of this chain."""
-        hashes = {record.get("n"): record.get("hash") for record in records if whole(record.get("n"), 0) <= end.number}
-        if hashes:
-            stored = ((record["n"], record["hash"]) for record in self.records() if record["n"] <= end.number)
-            hashes |= {number: hash for number, hash in stored if number in hashes}
-        number, previous, head = end.number, end.hash, self._read_head() or (0, "")
-        fresh = []
-        for record in records:
-            if whole(record.get("n"), 0) <= end.number and hashes.get(record.get("n")) == record.get("hash"):
-                continue
-            raw = _body(record) + b"\n"
-            foreign = record.get("n") == head[0] and record.get("hash") != head[1]
-            next_record = None if foreign or end.torn else _record(raw)
-            if next_record is None or _wrong(next_record, raw, number=number, previous=previous):
-                raise BadInput(f"{self.path} is another trail than the one imported; both are kept apart")
-            number, previous = next_record["n"], next_record["hash"]
-            fresh.append(next_record)
-        return fresh
-
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield numbered lines, leaving out a torn one whose bytes the next record accounts for."""
         torn: tuple[int, bytes] | None = None
         try:
             with self.path.open("rb") as file:
                 for line, raw in enumerate(file, start=1):
-                    record = _record(raw)
+                    record = chain_record(raw)
                     if torn is not None:
                         content = torn[1].removesuffix(b"\n")
                         what = record["what"] if record and record["kind"] in (TORN, GAP) else {}
@@ -417,7 +383,7 @@ class JsonlAudit:
         file.seek(max(0, size - 3 * MAX_RECORD_BYTES))
         body, _, torn = file.read().rpartition(b"\n")
         for raw in reversed(body.split(b"\n")):
-            if record := _record(raw):
+            if record := chain_record(raw):
                 return _End(record["n"], record["hash"], size, torn)
         return _End(0, START, size, torn)
 
@@ -426,8 +392,8 @@ class JsonlAudit:
         what: dict[str, Json] = {}
         if end.torn:
             file.write(b"\n")
-            record = _record(end.torn)
-            if record is not None and not _wrong(record, end.torn + b"\n", number=end.number, previous=end.hash):
+            record = chain_record(end.torn)
+            if record is not None and not link_fault(record, end.torn + b"\n", number=end.number, previous=end.hash):
                 end = _End(record["n"], record["hash"], end.size + 1)  # only its line break was missing
             else:
                 what = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
@@ -441,19 +407,7 @@ class JsonlAudit:
         return self._write(file, end, TORN, what, by="system", at=at) if what else end
 
     def _write(self, file: FileIO, end: _End, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> _End:
-        record: dict[str, Json] = {
-            "n": end.number + 1,
-            "at": at.isoformat().replace("+00:00", "Z"),
-            "kind": kind,
-            "by": by,
-            "what": dict(what),
-            "before": end.hash,
-        }
-        body = _body(record)
-        hashed = hashlib.sha256(body).hexdigest()
-        line = b'%s,"hash":"%s"}\n' % (body[:-1], hashed.encode())
-        if len(line) > MAX_RECORD_BYTES:
-            raise BadInput(f"an audit record is {len(line)} bytes; allowed are {MAX_RECORD_BYTES}")
+        line, hashed = chained_line(end.number, end.hash, kind, what, by=by, at=at)
         if file.write(line) != len(line):
             raise OSError(28, "short write", str(self.path))
         return _End(end.number + 1, hashed, end.size + len(line))
@@ -531,60 +485,3 @@ def _note(path: Path) -> Record:
     except ValueError:
         return {}
     return note if isinstance(note, dict) else {}
-
-
-def _body(record: Mapping[str, object]) -> bytes:
-    return json.dumps(record, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _record(raw: bytes) -> AuditRecord | None:
-    try:
-        value = parsed(raw)
-    except (ValueError, RecursionError):
-        return None
-    return value if _is_record(value) else None
-
-
-def _is_record(value: Json) -> TypeGuard[AuditRecord]:
-    fields = {"n": int, "at": str, "kind": str, "by": str, "what": dict, "before": str, "hash": str}
-    return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in fields.items())
-
-
-def _made_here(raw: bytes, kind: str, imported: Sequence[tuple[int, int]]) -> AuditRecord | None:
-    """Return a line's record where it is of this kind and not imported; other kinds are not even parsed."""
-    record = _record(raw) if b'"kind":"%s"' % kind.encode() in raw else None
-    if record is None or record["kind"] != kind or any(first <= record["n"] <= last for first, last in imported):
-        return None
-    return record
-
-
-def _wrong(record: AuditRecord, raw: bytes, *, number: int, previous: str) -> str:
-    """Return why a record does not continue a chain of `number` records, "" when it does."""
-    acknowledged = record["what"].get("expected") if record["kind"] == GAP else None
-    expected = max(number, acknowledged if isinstance(acknowledged, int) else 0) + 1
-    if record["n"] != expected:
-        return f"record {record['n']} where {expected} was due"
-    if record["before"] != previous:
-        return "it does not name the record before"
-    unhashed = {name: value for name, value in record.items() if name != "hash"}
-    if hashlib.sha256(_body(unhashed)).hexdigest() != record["hash"]:
-        return "its content does not match its hash"
-    if raw != _body(record) + b"\n":
-        return "its bytes are not those that were written"
-    return ""
-
-
-def _gap_text(what: Mapping[str, Json]) -> str:
-    expected, found = what.get("expected"), what.get("found")
-    if expected is None:
-        return f"after record {found} the head was missing, so that nothing says how many were"
-    if expected == found:
-        return f"record {found} was not the one acknowledged when this was written"
-    return f"{expected} records were acknowledged and {found} were there when this was written"
-
-
-def _both(gap: BrokenLink | None, broken: BrokenLink | None) -> BrokenLink | None:
-    """Return the first of the two; a gap that was recorded does not hide what broke since."""
-    if gap is None or broken is None:
-        return gap or broken
-    return BrokenLink(gap.line, f"{gap.why}; line {broken.line}: {broken.why}")

@@ -26,19 +26,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.admin.purge import finish_purge
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Record, whole
 from memory_anchor.domain.errors import retry_on_conflict
 from memory_anchor.domain.model import COLLECTIONS, point_id
-from memory_anchor.domain.ports import Embedder, MemoryStore
+from memory_anchor.domain.ports import AuditLog, Embedder, MemoryStore
 from memory_anchor.domain.where import Between, HasVector, OneOf, Where
 from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
 from memory_anchor.recall.embedding import document_rows
 from memory_anchor.upkeep.job_kit import pages
 
 if TYPE_CHECKING:
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.domain.model import Memory
     from memory_anchor.domain.ports import Matrix
     from memory_anchor.upkeep.job_kit import Upkeep
@@ -54,18 +54,24 @@ PAGE = 200
 OLD_PARTS = 4
 
 
-def repair_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime) -> None:
+def repair_at_start(upkeep: Upkeep, audit: AuditLog, data_dir: Path, now: datetime) -> None:
     """Repair what can be, and log it."""
     store = upkeep.store
     rewrite_audience_keys(store, data_dir)
+    if isinstance(audit, JsonlAudit):  # in a database, a version and its line are stored together
+        compare_trail(store, audit, now)
+    if finish_purge(upkeep, at=now):
+        log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
+
+
+def compare_trail(store: MemoryStore, audit: JsonlAudit, now: datetime) -> None:
+    """Record what a kill or a power cut left apart in a store and its trail in a file."""
     recovered = audit.complete(partial(_is_stored, store), now=now)
     if recovered:
         log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
     unrecorded, unstored = audit.reconcile(partial(_is_stored, store), partial(_recorded_since, store), now=now)
     if unrecorded or unstored:
         log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
-    if finish_purge(upkeep, at=now):
-        log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
 
 
 def _is_stored(store: MemoryStore, written: Record) -> bool:

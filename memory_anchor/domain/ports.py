@@ -241,6 +241,9 @@ class FollowedRow:
 class CandidateSearch(Protocol):
     """Whoever answers a store's searches in its place. None: not now, search yourself."""
 
+    def forget(self, *, above: int) -> None:
+        """Take back what was taken in above this number: a write that only its own unit saw was undone."""
+
     def nearest(
         self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
     ) -> list[Hit] | None:
@@ -358,8 +361,28 @@ class AuditLog(Protocol):
     def recording(
         self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
     ) -> AbstractContextManager[None]:
-        """Wrap a write of versions: note what is about to be stored, and append it when the block has ended.
+        """Wrap a write of versions, so that it is recorded where it was stored, whatever ends the process.
 
-        whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`. After a kill in
-        between, the next start records what was stored according to the note.
+        whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`.
         """
+
+
+class Trail(AuditLog, Protocol):
+    """A chain of records. place: how messages name it."""
+
+    place: str
+
+    def size(self) -> int:
+        """Return a number that grows with every record, 0 for none."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Keep everybody from appending during the block."""
+
+    def adopt(self, records: Sequence[Mapping[str, Json]]) -> int:
+        """Continue the chain with records of a longer copy of it, durable on return; return how many were new.
+
+        Records that are here already are skipped. Raises BadInput: the copy differs from this chain, and nothing was
+        written.
+        """
+
+    def __hash__(self) -> int: ...

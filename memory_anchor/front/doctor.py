@@ -224,11 +224,12 @@ def _bring_over(data_dir: Path, how: str = "") -> str:
 def _backups(data_dir: Path, settings: Settings) -> Check:
     """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
     from memory_anchor.admin import nightly
+    from memory_anchor.store.audit_rows import trail_of
 
     backups = nightly.listed(data_dir)
     often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
     if not backups:
-        is_new = not (data_dir / "audit" / "audit.jsonl").exists() or settings.backup.every_h == 0
+        is_new = not trail_of(data_dir).size() or settings.backup.every_h == 0
         state: State = "ok" if is_new else "warning"
         return Check("backups", state, f"none yet; {often}", "" if is_new else "memory-anchor backup create")
     last = backups[-1]
@@ -262,30 +263,26 @@ def _salvaged(data_dir: Path) -> Iterator[Check]:
 
 
 def _audit(data_dir: Path) -> Check:
-    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.store.audit_rows import trail_of
 
-    path = data_dir / "audit" / "audit.jsonl"
-    if not path.parent.exists():
-        return Check("audit", "ok", "nothing was written yet")
     try:
-        broken = JsonlAudit(path).verify()
+        trail = trail_of(data_dir)
+        broken, size = trail.verify(), trail.size()
     except MemoryAnchorError as error:
         return failed("audit", error)
-    if broken is None and not path.exists():
-        return Check("audit", "ok", "nothing was written yet")
     if broken is None:
-        return Check("audit", "ok", "the whole chain holds")
-    fix = "compare it with a backup's audit.jsonl; the memories themselves are not touched by this"
-    return Check("audit", "failed", f"{path} breaks at line {broken.line}: {broken.why}", fix, 6)
+        return Check("audit", "ok", "the whole chain holds" if size else "nothing was written yet")
+    fix = "compare it with the trail of a backup; the memories themselves are not touched by this"
+    return Check("audit", "failed", f"{trail.place} breaks at line {broken.line}: {broken.why}", fix, 6)
 
 
 def _human_key(data_dir: Path) -> Check:
     """Return whether the key here is the first that a human made, with the fingerprint shown at `init`."""
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.identity.keys import KeyRing
+    from memory_anchor.store.audit_rows import trail_of
 
     try:
-        keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))
+        keys = KeyRing(data_dir / "identity", trail_of(data_dir))
         warning, fingerprint = keys.warning(), keys.fingerprint()
     except MemoryAnchorError as error:
         return failed("human key", error)
@@ -349,12 +346,12 @@ def _constitution(data_dir: Path) -> Check:
 
 def _last_approval(schema: IdentitySchema, data_dir: Path) -> str:
     """Return the audit record of the last approved text where no text is in force: it may be made up."""
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.identity.approved import numbers_of
+    from memory_anchor.store.audit_rows import trail_of
 
     if not schema.initialised or schema.load().entries:
         return ""
-    records = JsonlAudit(data_dir / "audit" / "audit.jsonl").records("constitution.")
+    records = trail_of(data_dir).records("constitution.")
     last = max((row for row in records if numbers_of([row], schema.project_id)), key=lambda row: row["n"], default=None)
     if last is None:
         return ""

@@ -118,10 +118,10 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
     if url:
-        from memory_anchor.store.database import open_database
+        from memory_anchor.store.database import DATABASE_FILE, open_database
         from memory_anchor.store.sql_store import SqlStore
 
-        return SqlStore(open_database(url, data_dir / "store" / "memory.db"))
+        return SqlStore(open_database(url, data_dir / DATABASE_FILE))
     from memory_anchor.adapters.edge_store import EdgeStore
 
     return EdgeStore(

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,9 @@ from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import Sqlite, UnitLock
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.job_kit import Upkeep, load_state
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
@@ -148,9 +151,10 @@ class Core:
         self.started_at = self.clock.now()
         self._closed = False
         self.new_id = Ids(self.clock).new
+        self._database = adapters.store.database if isinstance(adapters.store, SqlStore) else None
         embedded: Durability | None = getattr(adapters.store, "durability", None)
-        self._durability = embedded or Durability()
-        self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl", durability=self._durability)
+        self._durability, self._counts_writes = embedded or Durability(), embedded is not None
+        self.audit = self._trail()
         self.projects = Projects(data_dir / "projects.json", self.new_id, joined=self._joined)
         self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self.new_id)
         self._challenges = Challenges(new_token)
@@ -162,7 +166,7 @@ class Core:
         self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
         made_here, wake = adapters.local or adapters.embedder, self._embedding.wake
         self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
-        self.services = self._make_services(adapters, counts_writes=embedded is not None)
+        self.services = self._make_services(adapters)
         self.upkeep = self._make_upkeep(adapters)
         repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now())
         usage, index, invalidate = self.services.usage, self.services.searcher.index, self.services.invalidate_caches
@@ -184,11 +188,25 @@ class Core:
 
     # --- composition ---------------------------------------------------------------------------------------------
 
+    def _trail(self) -> JsonlAudit | SqlAudit:
+        if self._database is not None:
+            return SqlAudit(self._database)
+        return JsonlAudit(self.data_dir / "audit" / "audit.jsonl", durability=self._durability)
+
+    def _writers_lock(self) -> AbstractContextManager[bool | None]:
+        return SyncedLock(self._durability) if self._database is None else UnitLock(self._database)
+
+    def _writes_seen(self) -> Callable[[], int] | None:
+        """Return what counts the writes to the store, None where others write to it too."""
+        if isinstance(database := self._database, Sqlite):
+            return lambda: database.groups.units
+        return (lambda: self._durability.written) if self._counts_writes else None
+
     def _runner_id(self) -> str:
         return runner_id(self.data_dir / RUNNER_FILE, self.new_id)
 
-    def _make_services(self, adapters: Adapters, *, counts_writes: bool) -> Services:
-        """Return what every project of this process shares. counts_writes: nobody else writes to the store."""
+    def _make_services(self, adapters: Adapters) -> Services:
+        """Return what every project of this process shares."""
         settings, store, embedder = self.settings, adapters.store, adapters.embedder
         tags = TagNeighbours(lambda: load_state(self.data_dir / "jobs", TAG_STATE))
         meaning = QueryEmbedder(embedder, local=adapters.local, prompt=adapters.prompt)
@@ -200,8 +218,8 @@ class Core:
             new_id=self.new_id,
             entry_of=searcher.index.entry_of,
             on_write=self._stored,
-            lock=SyncedLock(self._durability),
-            written=(lambda: self._durability.written) if counts_writes else None,
+            lock=self._writers_lock(),
+            written=self._writes_seen(),
         )
         policy = services.policy(settings)
         by_rules = partial(decide, policy=policy)
@@ -436,6 +454,8 @@ class Core:
         for extension in self.running.values():
             extension.close()
         self.services.store.flush()
+        if isinstance(self.audit, SqlAudit):
+            self.audit.close()
         self.services.store.close()
         self.quarantine.close()
 
@@ -459,7 +479,13 @@ class Core:
             log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
 
     def _stored(self, entries: Sequence[Entry]) -> None:
-        """Update searches with what was stored."""
+        """Update searches with what was stored, once it is committed."""
+        if self._database is None:
+            self._show(entries)
+        else:
+            self._database.afterwards(partial(self._show, entries))
+
+    def _show(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self.services.searcher.index.note_written(entry)
             memory = entry.memory

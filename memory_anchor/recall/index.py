@@ -180,6 +180,13 @@ class Index:
                 self._take_in(store, last)
         return True
 
+    def forget(self, *, above: int) -> None:
+        """Read everything anew where more was taken in: a unit reads what it wrote, and was undone."""
+        with self.lock:
+            if self._seen > above:
+                self.generation += 1
+                self.mirror, self._seen = self._next_mirror(), 0
+
     def _load(self, store: FollowedStore) -> bool:
         """Read what the mirror needs of all versions; return whether they fit.
 

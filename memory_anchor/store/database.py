@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar, cast
 
 from memory_anchor.base.files import file_error, make_private, sync_folder
@@ -38,6 +39,8 @@ from memory_anchor.store.tables import LAYOUT, POSTGRESQL, SQLITE, SqlDialect
 
 T = TypeVar("T")
 IN_MEMORY = Path(":memory:")
+DATABASE_FILE = Path("store", "memory.db")
+"""Where a data directory has its database."""
 WAIT_MS = 5_000
 """How long a connection waits for another one's lock."""
 POOL_MAX = 16
@@ -68,21 +71,37 @@ class Database(ABC):
         self.groups = GroupCommit(self._writer, begin, most=most)
 
     def prepare(self) -> None:
-        """Make the tables that are missing. Raises StoreDamaged: a newer version of Memory Anchor made them."""
+        """Make the tables that are missing."""
         self.write(self._make_tables)
 
     def _make_tables(self, link: SqlLink) -> None:
         for statement in self.dialect.tables():
             link.run(statement)
         link.run("insert into meta values('layout', ?) on conflict(name) do nothing", (LAYOUT,))
-        ((layout,),) = link.rows("select value from meta where name = 'layout'")
-        if layout != LAYOUT:
-            raise StoreDamaged(f"{self.place} has tables of version {layout!r}, not {LAYOUT}; update Memory Anchor.")
+
+    def _check_layout(self) -> None:
+        """Raise StoreDamaged: another version of Memory Anchor made the tables."""
+        found = [layout for (layout,) in self.rows("select value from meta where name = 'layout'")]
+        if found != [LAYOUT]:
+            raise StoreDamaged(f"{self.place} has tables of version {found}, not {LAYOUT}; update Memory Anchor.")
 
     def write(self, unit: Callable[[SqlLink], T]) -> T:
         """Run `unit` in a transaction; return what it returned, durable. All of it is stored, or nothing."""
-        with self._translating():
-            return self.groups.write(unit)
+        with self.unit() as link:
+            return unit(link)
+
+    @contextlib.contextmanager
+    def unit(self) -> Iterator[SqlLink]:
+        """Do the block's work in one transaction, durable at its end: the writers' lock. All is stored, or nothing.
+
+        What the block reads includes what it has written. Inside of another block it is a part of that one.
+        """
+        with self._translating(), self.groups.unit() as link:
+            yield link
+
+    def afterwards(self, follow: Callable[[], None]) -> None:
+        """Call `follow` when what this thread has written is committed; see `GroupCommit.afterwards`."""
+        self.groups.afterwards(follow)
 
     @contextlib.contextmanager
     def _translating(self) -> Iterator[None]:
@@ -101,7 +120,14 @@ class Database(ABC):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqlLink]:
-        """Lend a connection that sees what is committed; each statement sees one state of the store."""
+        """Lend a connection that sees what is committed; each statement sees one state of the store.
+
+        Inside of a unit it is the unit's own, which sees what that has written.
+        """
+        if (own := self.groups.inside) is not None:
+            with self._translating():
+                yield own
+            return
         with self._pool:
             link = self._idle.pop() if self._idle else None
         try:
@@ -161,6 +187,29 @@ class Database(ABC):
         """Return what the database itself finds damaged, one sentence each."""
 
 
+class UnitLock:
+    """The writers' lock as an object: whoever holds it is in a unit of the database. Reentrant."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._held = _HeldUnits()
+
+    def __enter__(self) -> None:
+        unit = self._database.unit()
+        unit.__enter__()
+        self._held.units.append(unit)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.units.pop().__exit__(kind, error, trace)
+
+
+class _HeldUnits(threading.local):
+    def __init__(self) -> None:
+        self.units: list[contextlib.AbstractContextManager[SqlLink]] = []
+
+
 class Sqlite(Database):
     dialect = SQLITE
 
@@ -172,7 +221,9 @@ class Sqlite(Database):
         self._checkpoints = _Checkpoints(self._checkpointed)
         if self._is_file:
             self._make_file()
-        self.prepare()
+        if not self._is_file or not self.rows("select 1 from sqlite_master where name = 'meta'"):
+            self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
+        self._check_layout()
 
     def _make_file(self) -> None:
         """Make the file readable by its owner alone before SQLite opens it, its name durable."""
@@ -185,15 +236,16 @@ class Sqlite(Database):
         except OSError as error:
             raise file_error(error, self.path) from error
 
-    def write(self, unit: Callable[[SqlLink], T]) -> T:
-        result = super().write(unit)
+    @contextlib.contextmanager
+    def unit(self) -> Iterator[SqlLink]:
+        with super().unit() as link:
+            yield link
         if self._is_file:
             self._checkpoints.due()
-        return result
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqlLink]:
-        if self._is_file:
+        if self._is_file or self.groups.inside is not None:
             with super().reading() as link:
                 yield link
             return
@@ -331,6 +383,7 @@ class Postgresql(Database):
         self.place = "the PostgreSQL database"
         super().__init__(("begin", f"select pg_advisory_xact_lock({_ADVISORY_LOCK})"))
         self.prepare()
+        self._check_layout()
 
     def connect(self, *, writes: bool) -> SqlLink:
         options = f"-c lock_timeout={WAIT_MS} -c default_transaction_read_only={'off' if writes else 'on'}"

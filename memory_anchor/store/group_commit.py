@@ -5,16 +5,19 @@ finds nobody waiting behind them commits; the others leave the lock and wait for
 at once, and eight writers share an fsync. Chosen over a writer's thread, which needs two switches of threads a write
 and was no faster for eight writers (.94 to 1.08 of one transaction a write), and over a transaction a write (.95).
 
-Invariants: `write` returns when its unit is committed. A unit that fails is rolled back alone and fails alone. A
-COMMIT that fails, or a unit whose failure ended the transaction (SQLite does that on a full disk), fails every unit
-of its group, and nothing of the group is stored.
+A unit is a block (`unit`), so that it can hold what is read, what is decided by it and what is written: the block is
+the writers' lock. A block inside a block of the same thread is a part of it, undone alone where it fails.
+
+Invariants: `unit` ends when its work is committed. A unit that fails is rolled back alone and fails alone. A COMMIT
+that fails, or a unit whose failure ended the transaction (SQLite does that on a full disk), fails every unit of its
+group, and nothing of the group is stored. What `afterwards` was given runs when the work is committed, or never.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -76,8 +79,17 @@ class _OpenGroup:
     ended: threading.Event = field(default_factory=threading.Event)
 
 
+class _Inside(threading.local):
+    """What a thread is doing: the connection of its unit, None outside of one, and what is to follow its commit."""
+
+    link: SqlLink | None = None
+
+    def __init__(self) -> None:
+        self.following: list[Callable[[], None]] = []
+
+
 class GroupCommit:
-    """The only way to write through one connection. Thread-safe; a unit must not write through it again."""
+    """The only way to write through one connection. Thread-safe; a unit waits for no other thread that writes."""
 
     def __init__(self, link: Callable[[], SqlLink], begin: Sequence[str], *, most: int = MOST) -> None:
         """link: the writing connection, asked for at each transaction. begin: the statements that begin one.
@@ -90,22 +102,62 @@ class GroupCommit:
         self._counting = threading.Lock()
         self.waiting = 0
         """Writers in line."""
+        self.units = 0
+        """Units so far, failed ones too."""
+        self.undone: Callable[[SqlLink], None] = lambda _: None
+        """Called, under the lock, when what somebody may have read was taken back: whoever follows reads anew."""
         self._group: _OpenGroup | None = None
+        self._inside = _Inside()
 
     def write(self, unit: Callable[[SqlLink], T]) -> T:
-        """Run `unit` in a transaction and return what it returned, once that is committed.
+        """Run `unit` in a transaction and return what it returned, once that is committed; see `unit`."""
+        with self.unit() as link:
+            return unit(link)
 
-        Raises what the unit raised; CommitFailed: the transaction of its group failed.
+    @property
+    def inside(self) -> SqlLink | None:
+        """The connection of the unit that this thread runs, None outside of one."""
+        return self._inside.link
+
+    def afterwards(self, follow: Callable[[], None]) -> None:
+        """Call `follow` when what this thread has written is committed: at the end of its unit, or now without one."""
+        if self._inside.link is None:
+            follow()
+        else:
+            self._inside.following.append(follow)
+
+    @contextlib.contextmanager
+    def unit(self) -> Iterator[SqlLink]:
+        """Do the block's work in a transaction, committed when the block has ended.
+
+        Raises what the block raised; CommitFailed: the transaction of its group failed.
         """
+        if self._inside.link is not None:
+            following = len(self._inside.following)
+            try:
+                with self._savepoint(self._inside.link):
+                    yield self._inside.link
+            except BaseException:
+                del self._inside.following[following:]
+                raise
+            return
         self._count(1)
         try:
             self.lock.acquire()
         finally:
             self._count(-1)
         try:
+            self.units += 1
             group = self._group = self._group or self._begun()
+            following_it: list[Callable[[], None]] = []
+            self._inside.following = following_it
             try:
-                result = _as_savepoint(group.link, unit)
+                with self._savepoint(group.link):
+                    self._inside.link = group.link
+                    try:
+                        yield group.link
+                    finally:
+                        self._inside.link = None
                 group.units += 1
             except BaseException as error:
                 if not group.link.in_transaction():
@@ -122,7 +174,8 @@ class GroupCommit:
                     self._end(group)
         if group.failure:
             raise CommitFailed from group.failure
-        return result
+        for follow in following_it:
+            follow()
 
     def _count(self, more: int) -> None:
         with self._counting:
@@ -149,18 +202,24 @@ class GroupCommit:
         finally:
             if group.failure or not group.units:
                 _roll_back(group.link, "rollback")
+            if group.failure:
+                self._tell_undone(group.link)
             group.ended.set()
 
+    @contextlib.contextmanager
+    def _savepoint(self, link: SqlLink) -> Iterator[None]:
+        link.run("savepoint unit")
+        try:
+            yield
+        except BaseException:
+            _roll_back(link, "rollback to savepoint unit", "release savepoint unit")
+            self._tell_undone(link)
+            raise
+        link.run("release savepoint unit")
 
-def _as_savepoint(link: SqlLink, unit: Callable[[SqlLink], T]) -> T:
-    link.run("savepoint unit")
-    try:
-        result = unit(link)
-    except BaseException:
-        _roll_back(link, "rollback to savepoint unit", "release savepoint unit")
-        raise
-    link.run("release savepoint unit")
-    return result
+    def _tell_undone(self, link: SqlLink) -> None:
+        with contextlib.suppress(Exception):  # a connection that broke; its process reads anew when it is back
+            self.undone(link)
 
 
 def _roll_back(link: SqlLink, *statements: str) -> None:

@@ -43,6 +43,7 @@ from memory_anchor.store.tables import (
     point_text,
     row_of,
     terms_alone,
+    terms_of,
     used_of,
     vector_of,
     vectors_of,
@@ -76,25 +77,26 @@ class SqlStore:
     """Collections as rows of one database. Thread-safe; several processes may write."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self._dialect = database.dialect
         self._embedders: dict[str, dict[str, EmbedderIdentity]] = {}
         self.kind = database.dialect.name
         self.searched_by: CandidateSearch | None = None
+        database.groups.undone = self._undone
 
     # --- collections -----------------------------------------------------------------------------------------------
 
     def open_collection(self, name: str, spec: CollectionSpec) -> None:
         if name not in COLLECTIONS:
             raise ValueError(f"{name!r} is not one of the collections {COLLECTIONS}")
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             stored = _identities(link, name)
         if stored is None or not spec.embedders.items() <= stored.items():
-            stored = self._database.write(lambda link: _added(link, name, spec.embedders))
+            stored = self.database.write(lambda link: _added(link, name, spec.embedders))
         self._embedders[name] = stored
 
     def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             stored = _identities(link, name)
         return None if stored is None else (self.count(name, Where()), stored)
 
@@ -111,7 +113,7 @@ class SqlStore:
                 self._drop_vectors(link, name, kept)
             link.run(_META, (_meta_name(name), _identities_text(spec.embedders)))
 
-        self._database.write(unit)
+        self.database.write(unit)
         self._embedders[name] = dict(spec.embedders)
 
     def _drop_vectors(self, link: SqlLink, collection: str, kept: set[str]) -> None:
@@ -121,7 +123,7 @@ class SqlStore:
         while rows := link.rows(sql, (collection, last, ROWS_PER_PIECE)):
             for seq, point, *vector in cast("list[tuple[int, bytes, Value]]", rows):
                 last = seq
-                dense, words = vectors_of(point, tuple(vector), self._database.place)
+                dense, words = vectors_of(point, tuple(vector), self.database.place)
                 left = {name: row for name, row in dense.items() if name in kept}
                 if len(left) < len(dense):
                     _write_vector(link, seq, vector_of(point, left, words))
@@ -132,7 +134,7 @@ class SqlStore:
         embedders = self._embedders[collection]
         rows = [row_of(collection, entry, checked_rows(entry.vectors, embedders)) for entry in entries]
         if rows:
-            self._database.write(lambda link: _put(link, collection, rows))
+            self.database.write(lambda link: _put(link, collection, rows))
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
         embedders = self._embedders[collection]
@@ -143,11 +145,11 @@ class SqlStore:
             tables = "version left join vec on vec.seq = version.seq"
             for seq, point, *vector in _by_point(link, columns, tables, collection, list(checked)):
                 at, number = cast("bytes", point), cast("int", seq)
-                dense, words = vectors_of(at, tuple(vector), self._database.place)
+                dense, words = vectors_of(at, tuple(vector), self.database.place)
                 _write_vector(link, number, vector_of(at, dense | checked[at], words))
 
         if checked:
-            self._database.write(unit)
+            self.database.write(unit)
 
     def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
         named = {point_bytes(point): usage for point, usage in usages.items()}
@@ -158,19 +160,20 @@ class SqlStore:
                 link.run(f"update version set changed = ({_NEXT}) where seq = ?", (seq,))
 
         if named:
-            self._database.write(unit)
+            self.database.write(unit)
 
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
         def unit(link: SqlLink) -> None:
-            for seq, point in _by_point(
-                link, "seq, point", "version", collection, [point_bytes(each) for each in point_ids]
-            ):
+            points = [point_bytes(each) for each in point_ids]
+            for seq, point, doc in _by_point(link, "seq, point, doc", "version", collection, points):
+                _delete_terms(link, cast("int", seq), str(doc))
                 link.run(f"insert into gone(changed, collection, point) values(({_NEXT}), ?, ?)", (collection, point))
                 link.run("delete from version where seq = ?", (seq,))
 
         if point_ids:
-            self._database.write(unit)
-            self._database.wipe()
+            with self.database.unit() as link:
+                unit(link)
+                self.database.afterwards(self.database.wipe)
 
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
         def unit(link: SqlLink) -> bool:
@@ -180,14 +183,14 @@ class SqlStore:
             link.run(_LEASE, (name, holder, micros(until)))
             return True
 
-        return self._database.write(unit)
+        return self.database.write(unit)
 
     # --- reads -------------------------------------------------------------------------------------------------------
 
     def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
         columns, tables = _entry_parts(with_vectors)
         points = [point_bytes(point) for point in point_ids]
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             rows = _by_point(link, columns, tables, collection, points)
         entries = {row[1]: self._entry(row) for row in rows}
         return [entries[point] for point in points if point in entries]
@@ -202,12 +205,12 @@ class SqlStore:
             order = f"order by {column} {way}, version.point {way}"
         test, values = condition_of(where, self._dialect)
         # Numbers are sorted, and the first rows read whole: sorting whole rows took ten times as long.
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"select {SELECTED} from {STORED} where version.seq in (select version.seq from version "
             f"where version.collection = ? and {there} and {test} {order} limit {int(limit)}) {order}",
             (collection, *values),
         )
-        return [memory_of(row, self._database.place) for row in rows]
+        return [memory_of(row, self.database.place) for row in rows]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
@@ -241,7 +244,7 @@ class SqlStore:
         points: list[bytes] = []
         found: list[Matrix] = []
         for point, *stored in self._matches(columns, tables, collection, where, there="vec.dense is not null"):
-            dense, _ = vectors_of(cast("bytes", point), tuple(stored), self._database.place)
+            dense, _ = vectors_of(cast("bytes", point), tuple(stored), self.database.place)
             if using in dense:
                 points.append(cast("bytes", point))
                 found.append(dense[using])
@@ -258,7 +261,7 @@ class SqlStore:
             if hits is not None:
                 return hits
         test, values = condition_of(where, self._dialect)
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"""select version.point, vec.words, case when {test} then 1 else 0 end
             from version join vec on vec.seq = version.seq where version.collection = ? and vec.words is not null""",
             (*values, collection),
@@ -277,8 +280,14 @@ class SqlStore:
     # --- for those who follow ----------------------------------------------------------------------------------------
 
     def last_change(self) -> int:
-        ((last,),) = self._database.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
+        ((last,),) = self.database.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
         return cast("int", last)
+
+    def _undone(self, link: SqlLink) -> None:
+        """Tell who follows that numbers above the last one will be given again."""
+        if self.searched_by is not None:
+            ((last,),) = link.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
+            self.searched_by.forget(above=cast("int", last))
 
     def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> list[FollowedRow]:
         return self._followed("version.changed > ? and version.changed <= ?", "changed", (above, up_to), collections)
@@ -289,7 +298,7 @@ class SqlStore:
     def _followed(
         self, test: str, order: str, values: tuple[int, ...], collections: Sequence[str]
     ) -> list[FollowedRow]:
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"select {FOLLOWED} from version left join vec on vec.seq = version.seq where {test} "
             f"and version.collection in ({', '.join('?' * len(collections))}) order by version.{order} limit ?",
             (*values, *collections, FOLLOWED_AT_ONCE),
@@ -297,14 +306,14 @@ class SqlStore:
         return [followed_of(row) for row in rows]
 
     def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
-        rows = self._database.rows(
+        rows = self.database.rows(
             "select collection, point from gone where changed > ? and changed <= ? order by changed", (above, up_to)
         )
         return [(str(collection), point_text(cast("bytes", point))) for collection, point in rows]
 
     def numbers(self, collection: str, where: Where) -> list[int]:
         if (alone := terms_alone(where)) is not None:
-            rows = self._database.rows(alone[0], tuple(alone[1]))
+            rows = self.database.rows(alone[0], tuple(alone[1]))
         else:
             rows = self._matches("version.seq", "version", collection, where)
         return [cast("int", row[0]) for row in rows]
@@ -313,9 +322,9 @@ class SqlStore:
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each damage: what the database finds, then each version whose checksum is wrong."""
-        yield from self._database.faults()
+        yield from self.database.faults()
         last = 0
-        while rows := self._database.rows(
+        while rows := self.database.rows(
             f"select {SELECTED}, {VECTOR}, version.seq from {STORED} left join vec on vec.seq = version.seq "
             "where version.seq > ? order by version.seq limit ?",
             (last, ROWS_PER_PIECE),
@@ -331,10 +340,10 @@ class SqlStore:
         """Do nothing: what a write returned for is on disk."""
 
     def size_bytes(self) -> int:
-        return self._database.size_bytes()
+        return self.database.size_bytes()
 
     def close(self) -> None:
-        self._database.close()
+        self.database.close()
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
@@ -342,7 +351,7 @@ class SqlStore:
         self, columns: str, tables: str, collection: str, where: Where, *, there: str = "1=1", end: str = ""
     ) -> list[Row]:
         test, values = condition_of(where, self._dialect)
-        return self._database.rows(
+        return self.database.rows(
             f"select {columns} from {tables} where version.collection = ? and {there} and {test} {end}",
             (collection, *values),
         )
@@ -352,7 +361,7 @@ class SqlStore:
     ) -> tuple[list[Row], str | None]:
         """Return one page in point order and the point that begins the next one; a point is the second column."""
         test, values = condition_of(where, self._dialect)
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"select {columns} from {tables} where version.collection = ? and version.point >= ? and {test} "
             f"order by version.point limit {page + 1}",
             (collection, b"" if after is None else point_bytes(after), *values),
@@ -361,11 +370,11 @@ class SqlStore:
 
     def _entry(self, row: Row) -> Entry:
         """Return the entry of a row of `SELECTED`, with its vectors where `VECTOR` follows."""
-        memory = memory_of(row, self._database.place)
+        memory = memory_of(row, self.database.place)
         vector = row[SELECTED_COUNT : SELECTED_COUNT + 4]
         if not vector:
             return Entry(memory)
-        return Entry(memory, *vectors_of(cast("bytes", row[1]), vector, self._database.place))
+        return Entry(memory, *vectors_of(cast("bytes", row[1]), vector, self.database.place))
 
 
 def _entry_parts(with_vectors: bool) -> tuple[str, str]:
@@ -397,15 +406,35 @@ def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> None:
             revisions.check(row.memory, record(parsed(stored[row.point][1])) if row.point in stored else None)
     number = cast("int", link.rows(_NEXT)[0][0])
     for changed, row in enumerate({row.point: row for row in rows}.values(), number):
-        seq = stored[row.point][0] if row.point in stored else changed
-        if row.point in stored:  # its terms, vectors and usage go with it
-            link.run("delete from version where seq = ?", (seq,))
+        if row.point not in stored:
+            link.run(_INSERT, (changed, changed, *row.columns, row.crc))
+            _add_parts(link, changed, row)
+            continue
+        seq, doc = stored[row.point]
+        _delete_terms(link, seq, doc)
+        link.run("delete from version where seq = ?", (seq,))  # its vectors and usage go with it
         link.run(_INSERT, (seq, changed, *row.columns, row.crc))
-        link.run_many("insert into term(field, value, seq) values(?, ?, ?)", [(*term, seq) for term in row.terms])
-        if row.vector is not None:
-            link.run(_NEW_VECTOR, (seq, *row.vector, row.traits))
-        if row.used is not None:
-            link.run(_USED, (seq, *row.used))
+        _add_parts(link, seq, row)
+
+
+def _add_parts(link: SqlLink, seq: int, row: NewRow) -> None:
+    link.run_many("insert into term(field, value, seq) values(?, ?, ?)", [(*term, seq) for term in row.terms])
+    if row.vector is not None:
+        link.run(_NEW_VECTOR, (seq, *row.vector, row.traits))
+    if row.used is not None:
+        link.run(_USED, (seq, *row.used))
+
+
+def _delete_terms(link: SqlLink, seq: int, doc: str) -> None:
+    link.run_many("delete from term where field = ? and value = ? and seq = ?", [(*t, seq) for t in _terms_in(doc)])
+
+
+def _terms_in(doc: str) -> frozenset[tuple[int, str]]:
+    """Return the terms of a stored text; of a damaged one none, which `faults` names."""
+    try:
+        return terms_of(record(parsed(doc)))
+    except ValueError:
+        return frozenset()
 
 
 def _write_vector(link: SqlLink, seq: int, vector: Row | None) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.revisions import with_revision
-from memory_anchor.base.json_values import parsed, record
+from memory_anchor.base.json_values import Record, items, parsed, record
 from memory_anchor.domain.errors import BadInput, StoreDamaged
 from memory_anchor.domain.model import FOREVER, Memory, Usage
 from memory_anchor.domain.ports import WORDS, FollowedRow, SparseVector
@@ -36,7 +36,7 @@ from memory_anchor.store.group_commit import Row, Value
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Entry, Matrix
 
-LAYOUT = "1"
+LAYOUT = "2"
 """The version of these tables, kept in `meta`."""
 TABLES = """
 create table if not exists meta(name {text} primary key, value {text} not null){packed};
@@ -48,23 +48,23 @@ create table if not exists version(seq {key} primary key, changed bigint not nul
   valid_to bigint not null, happened_at bigint not null, when_at bigint, expires_at bigint, content_at bigint,
   doc {text} not null,
   unique(collection, point), unique(id, version, collection));
-create index if not exists by_time on version(collection, state, audience, happened_at);
-create index if not exists newest on version(collection, happened_at, point);
+create index if not exists by_time on version(collection, state, audience, happened_at, type);
 create index if not exists latest on version(collection, recorded_at, point);
-create index if not exists by_type on version(collection, state, audience, type);
 create index if not exists by_hash on version(hash);
 create index if not exists by_conversation on version(collection, conversation, conversation_seq);
-create table if not exists term(field bigint not null, value {text} not null,
-  seq bigint not null references version(seq) on delete cascade, primary key(field, value, seq)){packed};
-create index if not exists term_of on term(seq);
+create table if not exists term(field bigint not null, value {text} not null, seq bigint not null,
+  primary key(field, value, seq)){packed};
 create table if not exists vec(seq {key} primary key references version(seq) on delete cascade,
   crc bigint not null, names {text} not null, dense {blob}, words {blob}, traits {blob});
 create table if not exists used(seq {key} primary key references version(seq) on delete cascade,
   crc bigint not null, last_at bigint, doc {text} not null);
 create table if not exists gone(changed {key} primary key, collection {text} not null, point {blob} not null);
+create table if not exists audit(line {key} primary key, kind {text} not null, imported bigint not null,
+  record {blob} not null);
 create table if not exists lease(name {text} primary key, holder {text} not null, ends bigint not null){packed}
 """
-"""Times are microseconds since 1970, UTC."""
+"""Times are microseconds since 1970, UTC. Each index is a page more that a save writes, so a row's terms are found by
+its text, and not by an index of their own."""
 COLUMNS = (
     *("collection", "point", "id", "version", "layer", "type", "account", "project", "audience", "state"),
     *("conversation", "conversation_seq", "hash", "recorded_at", "recorded_to", "valid_from", "valid_to"),
@@ -179,11 +179,6 @@ def row_of(collection: str, entry: Entry, rows: Mapping[str, Matrix]) -> NewRow:
         *(_micros_of(memory.when), _micros_of(memory.expires_at)),
         *(_micros_of(memory.content_at), _compact(doc)),
     )
-    values: dict[str, Sequence[str]] = {
-        "tag": [tag.name for tag in memory.tags],
-        "who": memory.who,
-        "request_keys": [receipt.key for receipt in memory.receipts],
-    }
     try:
         crc = _checksum(columns)
     except UnicodeEncodeError as error:
@@ -194,11 +189,16 @@ def row_of(collection: str, entry: Entry, rows: Mapping[str, Matrix]) -> NewRow:
         point,
         columns,
         crc,
-        frozenset((TERMS[name], value) for name, found in values.items() for value in found),
+        terms_of(doc),
         vector,
         packed(traits_of(memory)) if vector is not None else b"",  # what may not be read has neither words nor a row
         used_of(memory.usage) if memory.usage != Usage() else None,
     )
+
+
+def terms_of(doc: Record) -> frozenset[tuple[int, str]]:
+    """Return the terms of a version: the numbers of their fields, and the values."""
+    return frozenset((number, str(value)) for name, number in TERMS.items() for value in items(doc.get(name, [])))
 
 
 def used_of(usage: Usage) -> Row:

@@ -24,7 +24,7 @@ from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rat
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.freshness import FreshnessChecker
 from memory_anchor.domain.model import MemoryType, Scope
-from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
+from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, Trail
 from memory_anchor.extensions.extension import Running
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.conversation_learning import ConversationLearner
@@ -94,7 +94,7 @@ class Services:
     model_named: Callable[[str], LanguageModel | None]
     """A model by its name, "" for `model`: an agent may extract with another one."""
     clock: Clock
-    audit: AuditLog
+    audit: Trail
     records: Records
     events: EventLog
     facts: FactWriter

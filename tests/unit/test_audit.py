@@ -12,7 +12,8 @@ from figures import figure
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.audit import MAX_RECORD_BYTES, JsonlAudit
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.audit_chain import MAX_RECORD_BYTES
 from memory_anchor.base.durability import Durability
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Unavailable
 

@@ -8,7 +8,8 @@ from threading import Event, Thread
 
 import pytest
 
-from memory_anchor.adapters.audit import GAP, JsonlAudit
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.audit_chain import GAP
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 from memory_anchor.front import doctor
 

@@ -167,3 +167,55 @@ def test_a_transaction_that_a_unit_could_not_begin_concerns_it_alone(tmp_path: P
         joined.write(unit_of("later", is_failing=False))
 
         assert link.stored() == {"later"}
+
+
+def test_a_block_is_the_writers_lock_and_sees_what_it_wrote(tmp_path: Path) -> None:
+    """Group commit: eight writers that read, decide and write lose no count; each block sees the one before it."""
+    link = Flaky(wal(tmp_path / "units.db"))
+    joined = GroupCommit(lambda: link, ("begin immediate",))
+
+    def count() -> None:
+        for _ in range(UNITS):
+            with joined.unit() as inside:
+                ((many,),) = inside.rows("select count(*) from unit")
+                inside.run("insert into unit values(?)", (f"number {many}",))
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    with closing(link.raw):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+        assert link.stored() == {f"number {n}" for n in range(8 * UNITS)}
+
+
+def test_a_block_in_a_block_is_undone_alone(tmp_path: Path) -> None:
+    """Group commit: the outer block goes on after what failed within it; what was to follow that does not."""
+    link = Flaky(wal(tmp_path / "units.db"))
+    joined = GroupCommit(lambda: link, ("begin immediate",))
+    followed: list[str] = []
+    with closing(link.raw):
+        with joined.unit():
+            joined.write(unit_of("kept", is_failing=False))
+            joined.afterwards(lambda: followed.append("kept"))
+            with pytest.raises(Broken), joined.unit():
+                joined.afterwards(lambda: followed.append("undone"))
+                joined.write(unit_of("undone", is_failing=True))
+            assert followed == [] and link.stored() == set()
+
+        assert link.stored() == {"kept"} and followed == ["kept"]
+
+
+def test_what_is_to_follow_a_failed_commit_never_does(tmp_path: Path) -> None:
+    """Group commit: nothing is told of what was not stored."""
+    link = Flaky(wal(tmp_path / "units.db"), lambda _: True)
+    joined = GroupCommit(lambda: link, ("begin immediate",))
+    followed: list[str] = []
+    with closing(link.raw):
+        with pytest.raises(CommitFailed), joined.unit():
+            joined.afterwards(lambda: followed.append("never"))
+            joined.write(unit_of("never", is_failing=False))
+        joined.afterwards(lambda: followed.append("at once"))
+
+        assert followed == ["at once"] and link.stored() == set()

@@ -190,7 +190,7 @@ def test_the_file_and_its_log_are_the_owners_alone_and_safe_by_pragma(store: Sql
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
     assert modes == {"memory.db": 0o600, "memory.db-wal": 0o600, "memory.db-shm": 0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    link = Sqlite.connect(cast("Any", store)._database, writes=True)
+    link = Sqlite.connect(cast("Any", store).database, writes=True)
     with closing(link.raw):
         for pragma, value in (
             ("journal_mode", "wal"),
@@ -252,7 +252,7 @@ def test_a_second_process_that_writes_is_waited_for_and_then_said(
 ) -> None:
     """Two processes: one lock for every write; reading goes on meanwhile."""
     store.put(FACTS, [entry_of("one")])
-    cast("Any", store)._database._writer().run("pragma busy_timeout=20")
+    cast("Any", store).database._writer().run("pragma busy_timeout=20")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("begin immediate")
         with pytest.raises(StoreBusy, match="nothing was written"):

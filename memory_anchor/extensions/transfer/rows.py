@@ -12,15 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
-from pathlib import Path
 
-from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items
 from memory_anchor.domain import rights
 from memory_anchor.domain.errors import MemoryAnchorError, Refused
 from memory_anchor.domain.model import Citation, Memory, Origin, Outcome, audiences
+from memory_anchor.domain.ports import Trail
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import Action
@@ -184,8 +183,7 @@ class Moving:
         """Return what records these versions around their writing, without those that an adopted trail names."""
         audit = self._services.audit
         if audited and rights.may(Action.IMPORT_PROJECTS, self._actor.caller):
-            path = self._services.data_dir / "audit" / "audit.jsonl"
-            recorded = _versions_in_trail(path, path.stat().st_size if path.exists() else 0)
+            recorded = _versions_in_trail(audit, audit.size())
             added = [memory for memory in added if (memory.id, memory.version, memory.content_hash) not in recorded]
         if not added:
             return nullcontext()
@@ -218,13 +216,13 @@ def _texts(value: Json) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def _versions_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, object]]:
+def _versions_in_trail(audit: Trail, size: int) -> frozenset[tuple[object, object, object]]:
     """Return (id, version, content hash) of every written version that the audit trail records.
 
-    size: the file's; it only grows, so the calls of one import read it once.
+    size: the trail's; it only grows, so the calls of one import read it once.
     """
     del size
-    details = (record["what"] for record in JsonlAudit(path).records())
+    details = (record["what"] for record in audit.records())
     versions = (
         entry for detail in details for entry in items(detail.get("memories", [detail])) if isinstance(entry, dict)
     )

@@ -25,19 +25,19 @@ from typing import BinaryIO, TypedDict
 
 import yaml
 
-from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.base import nofollow
 from memory_anchor.base.files import make_private, write_atomic
 from memory_anchor.base.json_values import Json, Record, optional_text, record, records, text, whole
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import COLLECTIONS, MemoryType, Status
-from memory_anchor.domain.ports import AuditRecord
+from memory_anchor.domain.ports import AuditRecord, Trail
 from memory_anchor.extensions.transfer.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
 from memory_anchor.extensions.transfer.transfer import PAGE
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import IMPORTED, MAX_FILE_BYTES, PROPOSAL_ID, proposals_of
+from memory_anchor.store.audit_rows import trail_of
 
 Ask = Callable[..., Record]
 
@@ -123,7 +123,7 @@ def export_lines(
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
     """Yield the lines with a kind: the whole trail (it cannot be cut), proposals, projects."""
     if project is None:
-        for record in JsonlAudit(data_dir / "audit" / "audit.jsonl").records():
+        for record in trail_of(data_dir).records():
             yield dumped({"kind": "audit", "record": record})
     projects = known_projects(data_dir)
     for name in sorted(projects) if project is None else [project]:
@@ -207,7 +207,7 @@ def import_file(
     gets a sentence on each project that has another id here, before a line of it is signed.
     Raises our errors only for what concerns every line: no store, read-only, no space.
     """
-    audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
+    audit = trail_of(data_dir)
     projects, audited, lines = _survey(file, audit, tick)
     own_project = text(ask("export_begin")["project"])
     targets = _choose_targets(ask, projects, lines, own_project if project_dir else "", to or {}, choose)
@@ -319,7 +319,7 @@ def _without_aliases(line: str) -> str:
 
 
 def _survey(
-    file: BinaryIO, audit: JsonlAudit, tick: Callable[[int], None]
+    file: BinaryIO, audit: Trail, tick: Callable[[int], None]
 ) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
     """Return a file's projects, whether its trail continues (or is) the one here, and its lines per project."""
     last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
@@ -349,9 +349,7 @@ def _survey(
 class _OtherLines:
     """Imports the lines with a kind. The trail is continued batch by batch, or stored apart once it does not fit."""
 
-    def __init__(
-        self, audit: JsonlAudit, data_dir: Path, project_dir: str, result: ImportResult, *, adopts: bool
-    ) -> None:
+    def __init__(self, audit: Trail, data_dir: Path, project_dir: str, result: ImportResult, *, adopts: bool) -> None:
         """adopts: a human brings the file, so its trail may continue the one here."""
         self._audit = audit
         self._adopts = adopts

@@ -115,12 +115,12 @@ def migrate_store(
 
 def _record_move(data_dir: Path, what: Record, signer: Signer | None) -> None:
     """Record the move in the audit trail, and delete the snapshot that was made from the old store."""
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
     from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.store.audit_rows import trail_of
 
     by = f"human:{signer.approver.name}" if signer is not None else "system"
-    JsonlAudit(data_dir / "audit" / "audit.jsonl").append("store.migrated", what, by=by, at=SystemClock().now())
+    trail_of(data_dir).append("store.migrated", what, by=by, at=SystemClock().now())
     (data_dir / SNAPSHOT_FILE).unlink(missing_ok=True)
 
 

@@ -24,7 +24,7 @@ from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.front.cli.typing_ahead import show_typing
 
 if TYPE_CHECKING:
-    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.domain.ports import AuditLog
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import KeyRing, Signer
 
@@ -40,15 +40,15 @@ def key_ring(home: Path) -> KeyRing:
 
 
 @lru_cache(maxsize=8)
-def audit_trail(home: Path) -> JsonlAudit:
+def audit_trail(home: Path) -> AuditLog:
     """Return the audit trail of a data directory, one per process, since it remembers how far it was read.
 
     A dashboard asks for the first key with every page; reading the whole file each time took 45 ms of CPU time at
     100,000 memories.
     """
-    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.store.audit_rows import trail_of
 
-    return JsonlAudit(home / "audit" / "audit.jsonl")
+    return trail_of(home)
 
 
 def human_signer(wanted: bool = True) -> Signer | None:
