@@ -57,7 +57,7 @@ def files() -> Iterator[tuple[str, str]]:
     yield f"{PLUGIN}/.claude-plugin/plugin.json", _json({**about, "author": owner, "license": "Apache-2.0"})
     command = (places.NAME,)
     yield f"{PLUGIN}/.mcp.json", _json({"mcpServers": {places.NAME: places.in_lines(places.server_entry(command, {}))}})
-    hooks = places.hook_entries(command, tuple(places.HOOK_TIMEOUT_S), {})
+    hooks = places.claude_hooks(command, {}, server=f"plugin:{places.NAME}:{places.NAME}")
     yield f"{PLUGIN}/hooks/hooks.json", _json({"hooks": hooks})
     for name, (description, hint, prompt) in COMMANDS.items():
         front = f"description: {description}\n" + (f'argument-hint: "{hint}"\n' if hint else "")

@@ -22,10 +22,10 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from memory_anchor.base.json_values import parsed
+from memory_anchor.base.json_values import Record, parsed
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.recording import parse_message
-from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
+from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line, is_hook
 
 DESCRIPTORS_WANTED = 4096
 DESCRIPTORS_RESERVED = 128
@@ -128,11 +128,20 @@ class _Stream:
 
 
 class BridgeLines(_Stream):
-    """The messages a bridge sends, until it is gone. is_ending: from then on they are left to the next engine."""
+    """The messages a bridge sends, until it is gone. is_ending: from then on they are left to the next engine.
 
-    def __init__(self, connection: Connection, reader: asyncio.StreamReader, is_ending: Callable[[], bool]) -> None:
+    on_hook: takes the calls of the client's hooks, which are no tools of the server's.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        reader: asyncio.StreamReader,
+        is_ending: Callable[[], bool],
+        on_hook: Callable[[Record], None],
+    ) -> None:
         super().__init__(connection)
-        self._reader, self._is_ending = reader, is_ending
+        self._reader, self._is_ending, self._on_hook = reader, is_ending, on_hook
 
     def __aiter__(self) -> Self:
         return self
@@ -155,6 +164,9 @@ class BridgeLines(_Stream):
                 continue
             if line.startswith(wire.PRIVATE):
                 writer.write(wire.PONG)
+                continue
+            if (hook := _hook_in(line)) is not None:
+                self._on_hook(hook)
                 continue
             try:
                 message = parse_message(line)
@@ -180,6 +192,17 @@ class BridgeAnswers(_Stream):
             raise anyio.BrokenResourceError from error
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._connection.unanswered.discard(message.id)
+
+
+def _hook_in(line: bytes) -> Record | None:
+    """Return the call of a client's hook on a line, None for another message."""
+    if wire.HOOK_TOOL.encode() not in line:
+        return None
+    try:
+        value = parsed(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and is_hook(value) and "id" in value else None
 
 
 def _id_of(line: bytes) -> int | str | None:

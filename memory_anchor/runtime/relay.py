@@ -12,6 +12,7 @@ import json
 import re
 
 from memory_anchor.base.json_values import kind_of, parsed, record
+from memory_anchor.runtime.wire import HOOK_TOOL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,17 @@ _ANSWER = re.compile(
     rb'\{"jsonrpc":"2\.0","id":(?:(0|-?[1-9]\d{0,17})|"([\x20\x21\x23-\x5b\x5d-\x7e]{0,200})"),"(?:result|error)":'
 )
 """How an engine begins an answer: the id is read without parsing a line that may be long."""
+
+
+def is_hook(message: Record) -> bool:
+    """Return whether a request is a client's hook: no hook waits for an engine, or starts one."""
+    return message.get("method") == "tools/call" and record(message.get("params")).get("name") == HOOK_TOOL
+
+
+def silent_line(request: int | str, text: str = "") -> bytes:
+    """Return the answer to a hook; without a text the client shows nothing."""
+    content: list[Json] = [{"type": "text", "text": text}] if text else []
+    return _line({"jsonrpc": "2.0", "id": request, "result": {"content": content}})
 
 
 class Waiting:
@@ -95,6 +107,8 @@ class Relay:
             self._asked.discard(request)
             return raw, None
         if _is_id(request):
+            if not self.ready and is_hook(message):
+                return None, silent_line(request)
             return self._request(raw, message, request), None
         if method == "notifications/initialized":
             self._initialized = raw
@@ -192,7 +206,7 @@ class Relay:
         return lines
 
     def engine_lost(self, *, orderly: bool = False) -> list[bytes]:
-        """Forget the engine; return the errors for requests that have now taken three engines with them.
+        """Forget the engine; return the errors for requests that have now taken three engines with them; hooks end too.
 
         orderly: the engine said goodbye, so no unanswered request is to blame.
         """
@@ -202,8 +216,11 @@ class Relay:
                 waiting.sends = max(waiting.sends - 1, 0)
         self._swallow.clear()
         self._asked.clear()
+        hooks = [request for request, waiting in self.waiting.items() if is_hook(waiting.message)]
+        for request in hooks:
+            del self.waiting[request]
         spent = [request for request, waiting in self.waiting.items() if waiting.sends >= MAX_SENDS]
-        return [
+        return [silent_line(request) for request in hooks] + [
             self._fail(request, f"the memory engine ended {MAX_SENDS} times while it worked on this request")
             for request in spent
         ]

@@ -25,17 +25,22 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 
-from memory_anchor.base.json_values import Record, kind_of, parsed
+from memory_anchor.base.json_values import Json, Record, kind_of, parsed, record
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks.hooks import COLD_START
 from memory_anchor.runtime import connections, handshake, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.connections import BridgeAnswers, BridgeLines, Connection
 from memory_anchor.runtime.recording import ClientConnection, memory_streams, record_handshake, repair_lines
+from memory_anchor.runtime.relay import silent_line
 from memory_anchor.runtime.state_file import StateFile, write_failure
 
 log = logging.getLogger("memory_anchor.engine")
 
+HOOKS_BY_TOOL = ("PreToolUse", "PostToolUseFailure")
+"""Hooks that a client may send over its connection to the server: those of every tool call."""
+HOOK_WAIT_S = 1.5
+"""How long its client waits for such a hook."""
 LEARNING = ("PreCompact", "Stop", "SessionEnd")
 """Hooks after whose answer the transcript may be learned from, in the background."""
 GREETING_WAIT_S = 10.0
@@ -335,6 +340,29 @@ class Service:
             return {"anchor": wire.WIRE, "ok": False, "error": reason}
         return {"anchor": wire.WIRE, "ok": True, "text": text}
 
+    async def _answer_hook(self, preamble: wire.Preamble, writer: asyncio.StreamWriter, message: Record) -> None:
+        """Answer a hook that came over a bridge; whatever fails, its client is shown nothing."""
+        given = record(record(message.get("params")).get("arguments"))
+        event, text = str(given.get("event")), ""
+        if event in HOOKS_BY_TOOL and preamble.memory != "off":
+            tool_input: Json = None
+            with contextlib.suppress(ValueError, RecursionError):
+                tool_input = parsed(str(given.get("tool_input") or "{}").encode())
+            payload: Record = {
+                "hook_event_name": event,
+                "tool_input": tool_input,
+                "error": given.get("error") or "",
+                wire.UNTIL: time.time() + HOOK_WAIT_S,
+            }
+            own = preamble._replace(conversation=str(given.get("session") or preamble.conversation))
+            answer = await self._hook(own, {"event": event, "payload": payload})
+            text = str(answer.get("text") or "")
+        request = message["id"]
+        if isinstance(request, int | str):
+            with contextlib.suppress(OSError):
+                writer.write(silent_line(request, wire.hook_output(event, text) if text else ""))
+                await writer.drain()
+
     def _learn(self, preamble: wire.Preamble, line: Record) -> None:
         """Start learning in the background; with too many hooks waiting it is spooled to disk."""
         if self._learning.statistics().tasks_waiting < LEARNING_WAITING:
@@ -404,7 +432,14 @@ class Service:
         try:
             await _say(writer, {"anchor": wire.WIRE, "pid": os.getpid(), "version": wire.VERSION})
             self._tasks.start_soon(self._record, server, preamble, state)
-            incoming, outgoing = BridgeLines(connection, reader, self._ending.is_set), BridgeAnswers(connection)
+
+            def on_hook(message: Record) -> None:
+                self._tasks.start_soon(self._answer_hook, preamble, writer, message)
+
+            incoming, outgoing = (
+                BridgeLines(connection, reader, self._ending.is_set, on_hook),
+                BridgeAnswers(connection),
+            )
             options = server.create_initialization_options()
             await serve_dual_era_loop(server, incoming, outgoing, lifespan_state=state, init_options=options)
         finally:

@@ -51,6 +51,10 @@ MAX_CONFIG_BYTES = 256 * 1024
 MAX_BUDGET_DIGITS = 6
 UNTIL = "memory_anchor_until"
 """In a hook's payload: when its client stops waiting, in seconds since 1970. A later answer is not read."""
+HOOK_TOOL = "memory_anchor_hook"
+"""A tool that is in no list: a client's hook calls it over the connection that its server has anyway."""
+ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
+"""Hooks whose text a client adds to what its model reads."""
 READ_ONLY = "read_only"
 NO_MEMORY_NAME = "MEMORY_ANCHOR_NO_MEMORY"
 """In an agent's environment: hooks print nothing, tools refuse, nothing is stored; other sessions are not affected."""
@@ -140,6 +144,13 @@ def _numbers(version: str) -> tuple[int, ...]:
             break
         parts.append(int(digits))
     return tuple(parts)
+
+
+def hook_output(event: str, text: str) -> str:
+    """Return what a client reads of a hook's text: JSON where it takes context, else plain text."""
+    if event in ADDS_CONTEXT:
+        return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
+    return text
 
 
 # --- places ----------------------------------------------------------------------------------------------------

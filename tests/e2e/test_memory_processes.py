@@ -20,6 +20,7 @@ from homes import environment
 from labs import until
 
 from memory_anchor.runtime import engine, handshake, wire
+from memory_anchor.runtime.wire import HOOK_TOOL
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "memory_anchor"]
@@ -302,3 +303,23 @@ def test_an_agent_that_writes_its_own_memories_is_asked_with_the_next_prompt(hom
     assert stopped == ""
     assert "save_memory" in asked["hookSpecificOutput"]["additionalContext"]
     assert told(agent.tool("get_memory", id=saved["id"]))["write_mode"] == "first-person"
+
+
+def test_a_tool_call_is_told_over_the_connection_of_the_server(home: Home) -> None:
+    """Rule install.acts: the hook of an act is a call that no list of tools has, in the words of the client's hooks."""
+    agent = home.agent("c1")
+    agent.tool("save_memory", content="npm install breaks the workspace links; use pnpm add", type="decision")
+    assert HOOK_TOOL not in json.dumps(agent.call("tools/list", {}))
+
+    def said(session: str, run: str, event: str = "PreToolUse", **given: str) -> str:
+        tool_input = json.dumps({"command": run})
+        answer = agent.tool(HOOK_TOOL, event=event, session=session, tool_input=tool_input, **given)["result"]
+        return "".join(part["text"] for part in answer["content"])
+
+    output = json.loads(said("a", "cd web && npm install lodash"))["hookSpecificOutput"]
+    assert output["hookEventName"] == "PreToolUse"
+    assert "use pnpm add" in output["additionalContext"]
+    assert said("a", "npm install left-pad") == ""
+    assert "use pnpm add" in said("b", "npm install left-pad")
+    assert said("c", "git status") == ""
+    assert said("c", "npm install x", event="SessionEnd") == ""

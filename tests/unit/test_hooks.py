@@ -18,7 +18,7 @@ from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks.hooks import COLD_START, KEEP, Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.process.wiring import Core
-from memory_anchor.runtime import spool
+from memory_anchor.runtime import spool, wire
 from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -282,10 +282,10 @@ def test_a_hook_speaks_for_the_session_it_was_given() -> None:
 
 def test_each_event_prints_what_its_client_understands() -> None:
     """Rule hook.format: context as JSON, a compaction's addition as plain text."""
-    told = json.loads(process.client_output("SessionStart", "记忆"))
+    told = json.loads(wire.hook_output("SessionStart", "记忆"))
     assert told["hookSpecificOutput"] == {"hookEventName": "SessionStart", "additionalContext": "记忆"}
-    assert process.client_output("PreCompact", "keep") == "keep"
-    assert "decision" not in process.client_output("Stop", "")
+    assert wire.hook_output("PreCompact", "keep") == "keep"
+    assert "decision" not in wire.hook_output("Stop", "")
 
 
 def test_a_hook_gives_up_when_its_time_is_over(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.front.clients import places
 from memory_anchor.front.clients.install import install, uninstall
+from memory_anchor.runtime.wire import HOOK_TOOL
 
 CLAUDE_JSON = '{\n    "numStartups": 3,\n    "mcpServers": {"other": {"command": "x"}},\n    "名": "值"\n}'
 SETTINGS = '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "mine"}]}]}, "model": "opus"}\n'
@@ -107,12 +108,40 @@ def test_claude_code_gets_the_server_and_the_hooks_it_knows(env: dict[str, str])
     assert servers["other"] == {"command": "x"}
     assert servers["memory-anchor"]["args"][-1] == "mcp"
     hooks = json.loads((home / ".claude/settings.json").read_text())["hooks"]
-    tools = {"PreToolUse", "PostToolUse", "PostToolUseFailure"}
+    tools = {"PreToolUse", "PostToolUseFailure"}
     assert set(hooks) == {"SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd"} | tools
     assert all("Bash" in hooks[event][-1]["matcher"] for event in tools)
     assert next(group["hooks"][0]["command"] for group in hooks["SessionStart"]) == "mine"
     assert hooks["SessionEnd"][0]["hooks"][0]["command"].endswith("hook SessionEnd")
     assert all(group["hooks"][0]["timeout"] for group in hooks["PreCompact"])
+
+
+def test_a_tool_call_starts_no_process_in_claude_code(env: dict[str, str]) -> None:
+    """Rule install.acts: its hooks go over the connection to our server; what answers nothing is not waited for."""
+    put(env, "claude-code")
+    install("claude-code", env=env)
+    hooks = json.loads((Path(env["HOME"]) / ".claude/settings.json").read_text())["hooks"]
+    for event in ("PreToolUse", "PostToolUseFailure"):
+        (hook,) = hooks[event][0]["hooks"]
+        assert (hook["type"], hook["server"], hook["tool"]) == ("mcp_tool", "memory-anchor", HOOK_TOOL)
+        assert hook["input"]["event"] == event and hook["timeout"] <= 2
+    assert all(hooks[event][0]["hooks"][0]["async"] for event in ("Stop", "SessionEnd"))
+    install("claude-code", scope="project", env=env)
+    project = json.loads((Path(env["MEMORY_ANCHOR_PROJECT_DIR"]) / ".claude/settings.json").read_text())["hooks"]
+    assert project["PreToolUse"][0]["hooks"][0]["type"] == "command"
+
+
+def test_a_server_of_another_name_gets_hooks_of_their_own_process(env: dict[str, str]) -> None:
+    """Rule install.acts: what somebody wrote by hand may be called anything, and be any version."""
+    program = Path(env["HOME"]) / "bin" / "memory-anchor"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    (Path(env["HOME"]) / ".claude.json").write_text(
+        json.dumps({"mcpServers": {"mem": {"command": str(program), "args": ["mcp"]}}})
+    )
+    install("claude-code", env=env)
+    hooks = json.loads((Path(env["HOME"]) / ".claude/settings.json").read_text())["hooks"]
+    assert hooks["PreToolUse"][0]["hooks"][0]["type"] == "command"
 
 
 def test_codex_gets_the_hooks_it_knows(env: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.runtime.relay import MAX_SENDS, UNAVAILABLE, Relay, known_result
+from memory_anchor.runtime.wire import HOOK_TOOL
 
 HANDSHAKE = {
     "latest": "2025-11-25",
@@ -46,6 +47,19 @@ def test_a_request_passes_at_once_while_an_engine_serves_and_waits_while_none_do
     assert relay.engine_ready() == [CALL]
     later = line(id=2, method="ping")
     assert relay.from_client(later) == (later, None)
+
+
+def test_a_hook_over_the_connection_waits_for_no_engine_and_starts_none() -> None:
+    """Rule relay.hooks: while no engine serves it says nothing at once, and so it does when one is lost."""
+    relay = Relay()
+    hook = line(id=7, method="tools/call", params={"name": HOOK_TOOL, "arguments": {"event": "PreToolUse"}})
+    onward, back = relay.from_client(hook)
+    assert onward is None and json.loads(back or b"")["result"] == {"content": []}
+    assert relay.unanswered() == 0
+    relay.engine_ready()
+    assert relay.from_client(hook) == (hook, None)
+    assert [json.loads(one)["result"] for one in relay.engine_lost()] == [{"content": []}]
+    assert relay.engine_ready() == []
 
 
 def test_a_new_engine_hears_the_handshake_and_the_agent_does_not_hear_it_twice() -> None:

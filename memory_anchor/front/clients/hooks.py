@@ -39,7 +39,6 @@ COLD_WAIT_S = 4.0
 STARTS_ENGINE = ("SessionStart", "UserPromptSubmit", "PreCompact")
 MUST_ARRIVE = ("PreCompact", "PostCompact", "Stop", "SessionEnd")
 """Events that carry something to keep: undelivered, they are spooled."""
-ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
 RETRY_S = 0.05
 MAX_STDIN_BYTES = 8 << 20
 STDIN_WAIT_S = 5.0
@@ -79,7 +78,7 @@ def main(event: str) -> int:
         _undelivered(data, caller, event, payload, error)
         return 0
     if text:
-        sys.stdout.write(client_output(event, text))
+        sys.stdout.write(wire.hook_output(event, text))
     return 0
 
 
@@ -94,7 +93,7 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Record, *, un
         if left <= 0:
             raise TimeoutError("the memory engine did not answer in time")
         try:
-            timed = {**payload, wire.UNTIL: time.time() + left} if event in ADDS_CONTEXT else payload
+            timed = {**payload, wire.UNTIL: time.time() + left} if event in wire.ADDS_CONTEXT else payload
             answer = wire.ask(data, "hook", caller, timeout_s=left, event=event, payload=timed)
         except (ConnectionError, FileNotFoundError):
             if event not in STARTS_ENGINE:
@@ -123,13 +122,6 @@ def caller_of(env: Mapping[str, str], payload: Record, *, cwd: str, pid: int, no
     session = payload.get("session_id") or payload.get("thread_id")
     client = own.client or ("codex" if payload.get("turn_id") or env.get("CODEX_HOME") else "claude-code")
     return own._replace(conversation=str(session or own.conversation), client=client)
-
-
-def client_output(event: str, text: str) -> str:
-    """Return what goes to the client's stdout: JSON where it takes context or a decision, else plain text."""
-    if event in ADDS_CONTEXT:
-        return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
-    return text
 
 
 def _undelivered(data: str, caller: wire.Preamble, event: str, payload: Record, error: OSError) -> None:

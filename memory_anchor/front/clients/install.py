@@ -115,6 +115,8 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
         snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
         return Plan(client, scope, "install", (), {}, dry_run, snippet)
     adopted = {part.file: name for part in parts if (name := site.adopted(client, scope, part))}
+    if client == "claude-code" and adopted:  # a server of another name, or another program's
+        parts = tuple(places.by_process(part, site.command, site.env) for part in parts)
     by_file = _by_file(tuple(part for part in parts if part.file not in adopted))
     changes = tuple(_change(file, own) for file, own in by_file.items())
     backups = {} if dry_run else site.carry_out(client, scope, changes, by_file)

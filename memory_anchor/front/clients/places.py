@@ -14,12 +14,13 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, record
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.runtime.wire import HOOK_TOOL
 
 DEPTH_MAX = 100
 Steps = tuple[str | int, ...]
@@ -238,6 +239,17 @@ TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit|apply_patch"
 MATCHERS = {"PreToolUse": TOOLS, "PostToolUse": "Bash", "PostToolUseFailure": "Bash"}
 CODEX_EVENTS = tuple(event for event in HOOK_TIMEOUT_S if event != "PostToolUseFailure")
 """Codex has no event for a failure: its transcript has it."""
+CLAUDE_EVENTS = tuple(event for event in HOOK_TIMEOUT_S if event != "PostToolUse")
+BY_TOOL: Mapping[str, Record] = {
+    "PreToolUse": {"tool_input": "${tool_input}"},
+    "PostToolUseFailure": {"tool_input": "${tool_input}", "error": "${error}"},
+}
+"""Hooks that Claude Code sends over its connection to our server, and what of: a tool call starts no process then. Not
+a prompt's, which may come before the server is there; not in a project, whose server waits for an approval."""
+TOOL_TIMEOUT_S = 2
+UNAWAITED = ("Stop", "SessionEnd")
+"""Hooks whose answer is nothing, so that Claude Code need not wait for them; Codex asks its user again about a changed
+hook."""
 
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
@@ -274,7 +286,7 @@ def parts_of(
             servers = own if user else project / ".mcp.json"
             return (
                 Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **in_lines(server)}),
-                Part(settings, "json-hooks", ("hooks",), hook_entries(command, tuple(HOOK_TIMEOUT_S), env)),
+                Part(settings, "json-hooks", ("hooks",), claude_hooks(command, env, server=NAME if user else "")),
             )
         case "codex":
             folder = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
@@ -313,18 +325,44 @@ def _places_of(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping[str, str]) -> Record:
-    """Return event -> the matcher groups that are ours."""
+    """Return event -> the matcher groups that are ours, each hook a process."""
     if sys.platform == "win32":
         quoted = " ".join(f'"{word}"' for word in command)
     else:
         quoted = " ".join([*(f"{n}={shlex.quote(v)}" for n, v in _places_of(env).items()), shlex.join(command)])
-    return {
-        event: [
-            ({"matcher": MATCHERS[event]} if event in MATCHERS else {})
-            | {"hooks": [{"type": "command", "command": f"{quoted} hook {event}", "timeout": HOOK_TIMEOUT_S[event]}]}
-        ]
-        for event in events
-    }
+    return {event: [_group(event, f"{quoted} hook {event}", waits=events is not CLAUDE_EVENTS)] for event in events}
+
+
+def _group(event: str, command: str, *, waits: bool) -> Record:
+    """Return the matcher group of one hook. waits: the client waits for it whatever it answers."""
+    hook: Record = {"type": "command", "command": command, "timeout": HOOK_TIMEOUT_S[event]}
+    unawaited: Record = {} if waits or event not in UNAWAITED else {"async": True}
+    matched: Record = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
+    return {**matched, "hooks": [{**hook, **unawaited}]}
+
+
+def claude_hooks(command: tuple[str, ...], env: Mapping[str, str], *, server: str) -> Record:
+    """Return event -> our matcher groups in Claude Code.
+
+    server: what its hooks call our server, "" for hooks that are a process each.
+    """
+    entries = dict(hook_entries(command, CLAUDE_EVENTS, env))
+    for event, given in BY_TOOL.items() if server else ():
+        told: Record = {"event": event, "session": "${session_id}", **given}
+        call: Record = {
+            "type": "mcp_tool",
+            "server": server,
+            "tool": HOOK_TOOL,
+            "input": told,
+            "timeout": TOOL_TIMEOUT_S,
+        }
+        entries[event] = [{"matcher": MATCHERS[event], "hooks": [call]}]
+    return entries
+
+
+def by_process(part: Part, command: tuple[str, ...], env: Mapping[str, str]) -> Part:
+    """Return this part with hooks that are a process each, where it is Claude Code's hooks."""
+    return replace(part, value=claude_hooks(command, env, server="")) if part.kind == "json-hooks" else part
 
 
 def starts_us(entry: Json) -> bool:
@@ -342,8 +380,12 @@ def is_our_hook(group: object) -> bool:
     inner = group.get("hooks") if isinstance(group, dict) else None
     if not isinstance(inner, list) or not inner:
         return False
-    commands = [str(hook.get("command", "")) if isinstance(hook, dict) else "" for hook in inner]
-    return all(OUR_HOOK.search(command.replace('"', "").replace("'", "")) for command in commands)
+    return all(isinstance(hook, dict) and _is_ours(hook) for hook in inner)
+
+
+def _is_ours(hook: Record) -> bool:
+    command = str(hook.get("command", "")).replace('"', "").replace("'", "")
+    return hook.get("tool") == HOOK_TOOL or OUR_HOOK.search(command) is not None
 
 
 def _vscode_user(home: Path, env: Mapping[str, str]) -> Path:
