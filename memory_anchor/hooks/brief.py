@@ -85,12 +85,22 @@ class RecalledLine:
 
     @classmethod
     def of(
-        cls, memory_id: str, kind: str, text: str, when: datetime | None, now: datetime, trust: Trust, layer: Layer
+        cls,
+        memory_id: str,
+        kind: str,
+        text: str,
+        when: datetime | None,
+        now: datetime | None,
+        trust: Trust,
+        layer: Layer,
     ) -> RecalledLine:
-        """Return the line of a memory: kind, age, id and its words, white space joined so that none imitates a line."""
+        """Return the line of a memory: kind, age, id and its words, white space joined so that none imitates a line.
+
+        now: None for the day in place of the age, which is the same whenever it is asked for.
+        """
         words = " ".join(text.split())
         shown = _short(words, memory_id, LINE_TOKENS)
-        age = f", {_age(when, now)}" if when else ""
+        age = f", {_age(when, now) if now else f'{when:%Y-%m-%d}'}" if when else ""
         line = f"- [{kind}{age}, {memory_id}] {shown}"
         return cls(memory_id, line, tokens(line), trust, shown == words, layer, words)
 
@@ -103,8 +113,10 @@ class RecalledLine:
         return cls.of(snippet.id, kind, snippet.text, snippet.when, now, trust_of(snippet), snippet.layer)
 
     @classmethod
-    def of_memory(cls, anchor: MemoryAnchor, memory: Memory, kind: str = "") -> RecalledLine:
-        text, now = worded_for(memory, anchor.actor.scope), anchor.services.clock.now()
+    def of_memory(cls, anchor: MemoryAnchor, memory: Memory, kind: str = "", *, dated: bool = False) -> RecalledLine:
+        """Return the line of a memory; dated: with its day instead of its age."""
+        text = worded_for(memory, anchor.actor.scope)
+        now = None if dated else anchor.services.clock.now()
         captured = "captured " * (memory.origin is Origin.EXTRACTED and memory.epistemic is not Epistemic.VERIFIED)
         refuted = memory.epistemic is Epistemic.REFUTED
         kind = kind or ("tried and refuted" if refuted else f"{captured}{memory.type.value}")
@@ -131,15 +143,20 @@ def names_in(text: str) -> list[str]:
 
 
 def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
-    """Return the brief of a session: what was being done, what is due, what applies here, what changed.
+    """Return the brief of a session: what was being done, what applies here, what changed.
 
-    After a compaction L0 as well. source: startup, resume, clear or compact, as the client says; after a cold start as
-    after a compaction. budget_tokens: 0 for the settings' budget of events and `RULES_TOKENS` for what applies.
+    It stands before everything that is said, where a client's model caches: for the same state it is the same bytes,
+    whenever and however often it is asked for. So it holds days and no ages, and what is due comes with the first
+    prompt. After a compaction L0 as well.
+
+    source: startup, resume, clear or compact, as the client says; after a cold start as after a compaction.
+    budget_tokens: 0 for the settings' budget of events and `RULES_TOKENS` for what applies.
     """
     budget = float(min(budget_tokens or anchor.project.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
     key_warning = anchor.project.identity.key_warning()
     parts = [f"Tell your user: Memory Anchor warns that {key_warning}"] if key_warning else []
-    since = _last_visit(anchor)  # before the next line: it writes, which may be what fails
+    recent_ones = _recent(anchor)
+    since = _last_visit(anchor, recent_ones)  # before the next line: it writes, which may be what fails
     if failure := anchor.services.save_health.failure:
         parts.append(f"Tell your user: Memory Anchor cannot save since its last try: {failure}")
     pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
@@ -149,17 +166,17 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     if source == "compact" and (rules := constitution_text(anchor)):
         parts.append(rules)
     active, left = fitting(_active_blocks(anchor), budget, tokens)
-    due, left = lines_within(due_lines(anchor), left)
     lasting, rest = lines_within(_lasting(anchor), min(left, budget / 2))
     left -= min(left, budget / 2) - rest
     wait_count, most_important = anchor.curation.waiting(WAITING_LINES)
     waiting, left = lines_within(
-        [RecalledLine.of_memory(anchor, one, "waits for review") for one in most_important], left
+        [RecalledLine.of_memory(anchor, one, "waits for review", dated=True) for one in most_important], left
     )
-    known = {line.id for line in (*due, *lasting)}
-    recent, _ = lines_within([line for line in _recent(anchor, since) if line.id not in known], left)
+    known = {line.id for line in lasting}
+    fresh = [one for one in recent_ones if (since is None or one.recorded_at >= since) and one.id not in known]
+    recent, _ = lines_within([RecalledLine.of_memory(anchor, one, dated=True) for one in fresh], left)
     title = "since you were last here" if since is not None else "what was last, newest first"
-    blocks = [*active, *fenced(due, "due"), *fenced(lasting, "what applies here"), *fenced(recent, title)]
+    blocks = [*active, *fenced(lasting, "what applies here"), *fenced(recent, title)]
     if blocks:
         about = "what was being done, what applies, what happened and was learned last"
         parts.append("\n".join([f"[Memory Anchor] From this project's memory: {about}. {FENCE_RULE}", *blocks]))
@@ -170,7 +187,7 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
         parts.append("\n".join([told, *fenced(waiting, "not approved yet")]))
     if note := anchor.services.project_note(anchor.actor.scope.project, looks=not anchor.writes.may_write):
         parts.append(f"[Memory Anchor] {note}")
-    return Brief("\n\n".join(parts), (*due, *lasting, *recent))
+    return Brief("\n\n".join(parts), (*lasting, *recent))
 
 
 def constitution_text(anchor: MemoryAnchor) -> str:
@@ -198,7 +215,7 @@ def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, firs
         lines += [RecalledLine.of_memory(anchor, memory) for memory in anchor.mentioning(names_in(prompt))]
     fresh = {line.id: line for line in lines if line.id not in known}
     chosen = list(fresh.values())[: BRIEF_LINES if first else PROMPT_LINES]
-    due = [line for line in due_lines(anchor) if line.id not in known] if first else []
+    due = due_lines(anchor) if first else []
     shown, left = lines_within(due, BRIEF_TOKENS if first else PROMPT_TOKENS)
     about, _ = lines_within([line for line in chosen if line.id not in {other.id for other in shown}], left)
     if not (shown or about):
@@ -250,20 +267,22 @@ def _lasting(anchor: MemoryAnchor) -> list[RecalledLine]:
         for rule in anchor.curation.listing(layer=facts, status="active", type=kind.value, limit=LASTING_READ)
     ]
     rules.sort(key=lambda rule: (-rule.priority, -rule.happened_at.timestamp()))
-    return [RecalledLine.of_memory(anchor, rule) for rule in rules]
+    return [RecalledLine.of_memory(anchor, rule, dated=True) for rule in rules]
 
 
-def _recent(anchor: MemoryAnchor, since: datetime | None) -> list[RecalledLine]:
-    """Return what happened and what was learned last, newest first. since: only what was recorded from then on."""
+def _recent(anchor: MemoryAnchor) -> list[Memory]:
+    """Return what happened and what was learned last, newest first."""
     now = anchor.services.clock.now()
     facts = anchor.curation.listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
     recent = [*anchor.services.events.recent(anchor.actor.scope, RECENT_EVENTS), *facts]
-    fresh = [memory for memory in recent if since is None or memory.recorded_at >= since]
-    return [RecalledLine.of_memory(anchor, memory) for memory in newest_first(fresh, now)]
+    return newest_first(recent, now)
 
 
-def _last_visit(anchor: MemoryAnchor) -> datetime | None:
-    """Return when this agent's session before this one began, None for its first; note this one."""
+def _last_visit(anchor: MemoryAnchor, recent: Sequence[Memory]) -> datetime | None:
+    """Return when this agent's last session began after which something was recorded, None for none; note this one.
+
+    A session in which nothing was recorded moves nothing: the next one starts with the same bytes.
+    """
     scope, now = anchor.actor.scope, anchor.services.clock.now()
     path = Path(anchor.services.data_dir, "visits.json")
     key = stable_hash(scope.account, scope.project, scope.agent)
@@ -273,8 +292,9 @@ def _last_visit(anchor: MemoryAnchor) -> datetime | None:
         conversation, began, before = visits.get(key, ("", "", ""))
     except (OSError, ValueError, TypeError):
         visits, conversation, began, before = {}, "", "", ""
+    is_news = any(memory.recorded_at.isoformat() > began for memory in recent)
     if conversation != own:
-        before, began = began, now.isoformat()
+        before, began = began if is_news else before, now.isoformat()
     if anchor.writes.may_write:
         visits.pop(key, None)
         visits[key] = (own, began, before)

@@ -15,6 +15,7 @@ from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.testing import ManualClock
 
+PROMPT = {"prompt": "tidy up the parser a little"}
 MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)
 
 
@@ -44,6 +45,22 @@ def test_a_session_is_told_what_changed_since_its_agent_was_last_here(core: Core
     assert "since you were last here" in text
     assert "new broker" in text
     assert "old cluster" not in text
+
+
+def test_a_session_starts_with_the_same_bytes_for_the_same_state(core: Core, clock: ManualClock) -> None:
+    """Rule sessions.bytes: no clock, no counter, no order by time of asking; what is due comes with a prompt."""
+    anchor(core).save_memory("Never push to main without a review", type="instruction")
+    anchor(core).save_memory("Rotate the signing key", tags=["todo"], type="project_state")
+    anchor(core).log_event("The old cluster was switched off")
+    anchor(core).save_memory("The queue may be lost", confidence=0.8)
+    first = Hooks().answer(anchor(core, "c2"), "SessionStart", {})
+    clock.advance(days=1, hours=3)
+    hooks = Hooks()
+    assert hooks.answer(anchor(core, "c3"), "SessionStart", {}).encode() == first.encode()
+    assert "Rotate the signing key" in hooks.answer(anchor(core, "c3"), "UserPromptSubmit", PROMPT)
+    clock.advance(days=40)
+    assert Hooks().answer(anchor(core, "c4"), "SessionStart", {"source": "resume"}).encode() == first.encode()
+    assert "Never push" in first and "due" not in first and " old, " not in first
 
 
 def test_a_first_prompt_is_told_what_names_its_files(core: Core) -> None:
@@ -121,13 +138,13 @@ def test_what_is_due_is_told_once_a_day_until_it_is_done(core: Core, clock: Manu
     """Issue 15, due: once a day at most, in whichever session; `due --done` ends it."""
     saved = anchor(core).save_memory("Rotate the signing key", tags=["todo"], type="project_state")
     hooks = Hooks()
-    assert "due: open task" in hooks.answer(anchor(core, "c2"), "SessionStart", {})
-    assert "due: open task" not in hooks.answer(anchor(core, "c3"), "SessionStart", {})
+    assert "due: open task" in hooks.answer(anchor(core, "c2"), "UserPromptSubmit", PROMPT)
+    assert "due: open task" not in hooks.answer(anchor(core, "c3"), "UserPromptSubmit", PROMPT)
     clock.advance(days=1)
-    assert "due: open task" in hooks.answer(anchor(core, "c4"), "SessionStart", {})
+    assert "due: open task" in hooks.answer(anchor(core, "c4"), "UserPromptSubmit", PROMPT)
     clock.advance(days=1)
     assert anchor(core).due(done=saved.id) == []
-    assert "due: open task" not in hooks.answer(anchor(core, "c5"), "SessionStart", {})
+    assert "due: open task" not in hooks.answer(anchor(core, "c5"), "UserPromptSubmit", PROMPT)
 
 
 def test_the_names_in_a_prompt_are_read() -> None:

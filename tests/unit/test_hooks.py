@@ -61,13 +61,14 @@ def test_a_start_stays_within_its_budget(core: Core) -> None:
     assert "has it whole" in blocks
 
 
-def test_a_session_starts_with_the_rules_that_hold_and_each_with_its_age(tmp_path: Path) -> None:
+def test_a_session_starts_with_the_rules_that_hold_and_each_with_its_day(tmp_path: Path) -> None:
     """Rule brief: rules and preferences first, whatever came after; one line each, told again by no prompt."""
     clock = ManualClock()
     core = ephemeral_core(tmp_path, clock=clock)
     here = anchor(core)
     here.save_memory("Never push to main without a review", type="instruction")
     here.save_memory("Lena prefers short answers", type="preference")
+    recorded = clock.now()
     clock.advance(days=3)
     for number in range(30):
         here.log_event(f"Build {number} passed")
@@ -75,7 +76,8 @@ def test_a_session_starts_with_the_rules_that_hold_and_each_with_its_age(tmp_pat
 
     text = hooks.answer(here, "SessionStart", {})
 
-    assert max(text.index("- [instruction, 3 d old"), text.index("- [preference, 3 d old")) < text.index("Build ")
+    days = [text.index(f"- [{kind}, {recorded:%Y-%m-%d}, ") for kind in ("instruction", "preference")]
+    assert max(days) < text.index("Build ")
     assert count_tokens(text) <= 800
     assert hooks.answer(here, "UserPromptSubmit", prompt) == ""
     assert "Never push" in hooks.answer(anchor(core, "c2"), "UserPromptSubmit", prompt)
