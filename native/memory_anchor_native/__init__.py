@@ -180,6 +180,8 @@ class Engine:
         if self._closed and not self._calls and self._handle is not None:
             self._library.ae_close(self._handle)
             self._handle = None
+            del self._bytes
+            self._image.close()
 
     def __del__(self) -> None:
         self.close()
