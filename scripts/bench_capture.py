@@ -6,7 +6,7 @@
     python scripts/bench_capture.py --half held           those that train nothing
     python scripts/bench_capture.py --half test -v        the even ones, with what was missed and what was too much
     python scripts/bench_capture.py --memorycode FILE     MemoryCode's dialogues instead, scored as they are from outside
-    python scripts/bench_capture.py --naming              later rules of names that end the former (data/naming_pairs.tsv)
+    python scripts/bench_capture.py --naming              later rules of names with another sign for the slot (data/naming_pairs.tsv)
     python scripts/bench_capture.py --alone               single statements to keep or not, orders after which to ask or not
     python scripts/bench_capture.py --embedder none       by features alone
 
@@ -123,6 +123,7 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
         [
             "rules",
             "kept",
+            "kept_undisputed",
             "replaced",
             "stale",
             "in_force",
@@ -182,6 +183,9 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
                 continue
             total["rules"] += 1
             total["kept"] += bool(has(wanted))
+            total["kept_undisputed"] += any(m.status.value != "disputed" for m in has(wanted))
+            if verbose and has(wanted) and all(m.status.value == "disputed" for m in has(wanted)):
+                print("   disputed", name, wanted)
             if verbose and not has(wanted):
                 print("   missed", name, wanted)
             for old in ever.get(name, set()) - {wanted}:
@@ -192,7 +196,8 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
                 total["in_force_stale"] += (name, old) in force and any(m.status.value != "disputed" for m in left)
                 total["disputed"] += any(m.status.value == "disputed" for m in left)
                 if verbose and left:
-                    print("   in force" if (name, old) in force else "   stale", name, old, "->", wanted)
+                    stands = "in force" if (name, old) in force else "stale"
+                    print("  ", stands, name, old, "->", wanted, *(m.status.value for m in left))
     shares = {
         "rules_kept": total["kept"] / max(1, total["rules"]),
         "replaced_active": (total["stale"] - total["in_force_stale"]) / max(1, total["replaced"] - total["in_force"]),
@@ -204,7 +209,7 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
 
 
 def score_naming() -> dict[str, str]:
-    """Return how many pairs of naming rules are told right: the later one ends the former, or both hold."""
+    """Return how many pairs of naming rules are told right: of one slot with another sign, or both hold."""
     right: dict[str, list[bool]] = {}
     for line in (Path(__file__).parent / "data/naming_pairs.tsv").read_text("utf-8").splitlines():
         if not line.startswith("#"):

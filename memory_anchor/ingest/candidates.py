@@ -16,7 +16,7 @@ from memory_anchor.base.json_values import Json, number
 from memory_anchor.domain.model import MemoryType
 from memory_anchor.ingest.messages import fold
 from memory_anchor.ingest.reconcile import Likeness, likeness
-from memory_anchor.ingest.relations import Kind, compare, wording
+from memory_anchor.ingest.relations import Kind, compare, replacement, wording
 from memory_anchor.language.coverage import covers
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
@@ -166,7 +166,7 @@ def _without_repeats(candidates: Iterable[Candidate]) -> list[Candidate]:
         near = _closest(read(candidate.content).content, kept)
         if any(covers(earlier.whole, candidate.whole) for earlier in near):
             continue
-        ended = [earlier for earlier in near if earlier.about == candidate.about and _ends(candidate, earlier)]
+        ended = [earlier for earlier in near if _ends(candidate, earlier)]
         kept = [*(one for one in kept if not any(one is other for other in ended)), candidate]
     return kept
 
@@ -179,9 +179,20 @@ def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[Candidate
 
 
 def _ends(later: Candidate, earlier: Candidate) -> bool:
-    """Return whether of two statements of one talk only the later counts: it says so, or gives another value."""
-    kinds = {(compare(earlier.content, text), wording(text).undoes) for text in (later.content, later.quote)}
-    return any(kind in (Kind.REPLACED, Kind.OPPOSED) or (kind is Kind.OVER and undoes) for kind, undoes in kinds)
+    """Return whether of two statements of one talk only the later counts: it says so, or gives another value.
+
+    Another value counts only of what is about the same; a word of change whatever the two were taken to be about.
+    """
+    if changes(earlier.content, later):
+        return True
+    texts = (later.content, later.quote) if earlier.about == later.about else ()
+    return any(compare(earlier.content, text) in (Kind.REPLACED, Kind.OPPOSED) for text in texts)
+
+
+def changes(earlier: str, later: Candidate) -> bool:
+    """Return whether a candidate says itself that what an earlier text says has changed, or takes it back."""
+    found = {(replacement(earlier, text), wording(text).undoes) for text in (later.content, later.quote)}
+    return any(kind is Kind.REPLACED or (kind is Kind.OVER and undoes) for kind, undoes in found)
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:

@@ -316,6 +316,10 @@ class Worth:
 NO_WORTH = Worth(0.0, KINDS[0], keeps=False, joins=False, sure=False)
 
 
+GENERAL_KEEPS = 0.5
+"""Least chance, in long messages, of what a user says always holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinearModel:
     """weights: (kinds + 1, features + 1), the constant last; the first row gives the chance, the others the kinds.
@@ -373,7 +377,9 @@ class WorthModel:
             figures = alone_features(said, worth.chance)
             judged = self.alone.judge(np.array(figures), said, place=int(not figures[LASTS]))
             return replace(judged, kind=worth.kind)
-        return self.meaning.judge(embedding_features(said, row), said)
+        worth = self.meaning.judge(embedding_features(said, row), said)
+        is_general = said.role == "user" and worth.chance >= GENERAL_KEEPS and is_lasting(said.text)
+        return replace(worth, keeps=True) if is_general else worth
 
 
 def embedding_features(said: Utterance, row: Matrix) -> Matrix:

@@ -21,7 +21,7 @@ the conversation, in order, without gaps or overlap, each with 1 to `MAX_TURNS` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -34,7 +34,6 @@ from memory_anchor.domain.model import (
     Citation,
     Layer,
     Memory,
-    MemoryType,
     Origin,
     Outcome,
     Tag,
@@ -42,12 +41,11 @@ from memory_anchor.domain.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.candidates import About, Candidate, changes
 from memory_anchor.ingest.capture_classifier import is_trained_on
 from memory_anchor.ingest.extraction import Rows
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.model_calls import Extraction, Style, extract_with_model, extract_without_model
-from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.profile import profile_of
 from memory_anchor.ingest.writing import FactDraft, FactWriter
 from memory_anchor.language.perspective import USER
@@ -156,7 +154,8 @@ EMBEDDED_MAX = 400
 """Messages whose topic is compared; a longer conversation is cut by length alone."""
 KNOWN_MAX = 200
 STORED = frozenset({Outcome.ADDED, Outcome.SUPERSEDED, Outcome.UPDATED, Outcome.SKIPPED})
-VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Visibility.PROJECT}
+SHARED_BY: dict[About, Visibility] = {"user": Visibility.USER, "project": Visibility.PROJECT}
+VISIBLE_TO: dict[About, Visibility] = {**SHARED_BY, "agent": Visibility.AGENT}
 
 Draft = TypeVar("Draft", EventDraft, FactDraft)
 Extract = Callable[[Sequence[Message], Sequence[str], Rows | None, Sequence[int]], Extraction]
@@ -229,7 +228,7 @@ class ConversationLearner:
         else:
             expected = [line.text for line in profile_of(known)]
             extraction = extract_without_model(messages, known=contents, rows=rows, expected=expected)
-        candidates = extraction.candidates
+        candidates = tuple(_about_what_it_changes(candidate, known) for candidate in extraction.candidates)
         if user_facts_only:
             candidates = tuple(
                 c for c in candidates if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT
@@ -240,19 +239,12 @@ class ConversationLearner:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
         model = None if found.by == "rules" else found.by
         remembered = []
-        rules = _NamingRules(found.known, actor)
         for candidate in found.candidates:
             number, episode = next(
                 ((n, e) for n, e in enumerate(found.episodes) if e.start <= candidate.seq < e.end),
                 (0, found.episodes[-1]),
             )
-            names = naming_rules(candidate.content) if candidate.type is MemoryType.INSTRUCTION else {}
-            ended = rules.ended_by(names) if candidate.confidence >= gate.active else []
-            outcome = self._write(actor, candidate, gate, mode, model, ended)
-            if outcome.outcome is Outcome.SUPERSEDED and outcome.target_id:
-                rules.drop(outcome.target_id)
-            if names and outcome.id and outcome.outcome in STORED:
-                rules.add(outcome.id, names)
+            outcome = self._write(actor, candidate, gate, mode, model)
             remembered.append(CandidateOutcome(outcome, number, episode.start, episode.end, candidate.quote))
         return remembered
 
@@ -263,7 +255,6 @@ class ConversationLearner:
         gate: ConfidenceGate,
         mode: WriteMode,
         model: str | None,
-        ended: Sequence[str],
     ) -> WriteOutcome:
         scope = actor.scope
         citation = Citation("conversation", scope.conversation or "unnamed", title=candidate.key or None)
@@ -300,48 +291,22 @@ class ConversationLearner:
             filled(FactDraft.like(candidate, candidate.content)),
             quoted=bool(candidate.quote),
             gap=candidate.gap,
-            replaces=ended[0] if ended else None,
-            ends=tuple(ended[1:]),
         )
         return self._facts.save(actor, fact, request, gate=gate)
 
 
-class _NamingRules:
-    """The extracted naming rules of this project; a later one on the same part of the same names ends the first.
+def _about_what_it_changes(candidate: Candidate, known: Sequence[Memory]) -> Candidate:
+    """Return a candidate, about the user or the project as the newest known memory is that it says has changed.
 
-    Kept as (kind of names, part of the name) -> memory id -> the sign that it asks for.
+    Which of the two a sentence is about is a guess; guessed differently, both would stand for different readers.
     """
-
-    def __init__(self, known: Sequence[Memory], actor: Actor) -> None:
-        """known: newest first."""
-        self._signs: dict[tuple[str, str], dict[str, str]] = {}
-        for memory in reversed(known):
-            extracted = memory.origin is Origin.EXTRACTED and memory.type is MemoryType.INSTRUCTION
-            here = memory.scope.project == actor.scope.project and memory.visibility is Visibility.PROJECT
-            if extracted and here and not memory.pinned:
-                self.add(memory.id, naming_rules(memory.content))
-
-    def add(self, memory_id: str, rules: Mapping[tuple[str, str], str]) -> None:
-        """Take in the rules of a memory; those with another sign in the same slot are dropped."""
-        for slot, sign in rules.items():
-            same = {other: known for other, known in self._signs.get(slot, {}).items() if known == sign}
-            self._signs[slot] = {**same, memory_id: sign}
-
-    def drop(self, memory_id: str) -> None:
-        for signs in self._signs.values():
-            signs.pop(memory_id, None)
-
-    def ended_by(self, rules: Mapping[tuple[str, str], str]) -> list[str]:
-        """Return the memories that these rules would leave without a rule."""
-        ended: dict[str, None] = {}
-        left: set[str] = set()
-        for slot, signs in self._signs.items():
-            for memory_id, sign in signs.items():
-                if slot in rules and sign != rules[slot]:
-                    ended[memory_id] = None
-                else:
-                    left.add(memory_id)
-        return [memory_id for memory_id in ended if memory_id not in left]
+    if candidate.about not in SHARED_BY:
+        return candidate
+    abouts = {visibility: about for about, visibility in SHARED_BY.items()}
+    for memory in known[:KNOWN_MAX]:
+        if memory.visibility in abouts and changes(memory.content, candidate):
+            return replace(candidate, about=abouts[memory.visibility])
+    return candidate
 
 
 CLIENT = "consolidation"

@@ -313,6 +313,11 @@ def _joins(sentences: Sequence[Sentence], worths: Sequence[Worth], member: int, 
         return False
     if naming_rules(inner.said.text) and naming_rules(outer.said.text):
         return False
+    if inner.said.assents != outer.said.assents:
+        return False  # what is agreed to is one memory, what is said besides another
+    is_rule = worths[member].kind == "rule" or naming_rules(inner.said.text)
+    if is_rule and wording(outer.said.text).announces:
+        return True  # "I have an update for you": the word of change of the rule beside it
     if inner.said.siblings <= ONE_TOPIC_SENTENCES:
         return worths[neighbour].chance >= worth_model().leans_from
     same_kind = worths[member].kind == worths[neighbour].kind

@@ -1,17 +1,21 @@
 """Naming rules ("end function names with '_fn'"): for which things, on which part of the name, with which sign.
 
-A later rule for the same things and part replaces the first. One benchmark dictates such rules, MemoryCode, and this
-module is there for it; elsewhere they are rare. Read around a quoted sign, in English and Chinese: the
-things of a program that people name are a small closed class, so no phrases are listed. Rejected: the text before the
-word "names" (missed 10 of 14 changes).
-Invariant: a text without a sign, or with a rule for only some of these things, gives none.
+Two rules for the same things and part contradict each other (`relations`). One benchmark dictates such rules,
+MemoryCode, and this module is there for it; elsewhere they are rare. Read around a quoted sign, in English and Chinese:
+the things of a program that people name are a small closed class, so no phrases are listed. Rejected: the text before
+the word "names" (missed 10 of 14 changes).
+Invariant: a text without a sign, with one that it forbids, or with a rule for only some of these things, gives none.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.slots import DENY, PREDICATE, RULE_WORDS
+from memory_anchor.language.terms import CJK
+from memory_anchor.language.words import LETTERS, either, listed
 
 _THING = (
     r"function|method|class|variable|constant|argument|parameter|attribute|property|field|column|table|module|package"
@@ -25,7 +29,7 @@ _HAN_THING = (
 )
 _HAN_KIND = r"私有|公有|公开|内部|静态|抽象|布尔|异步|局部|全局|列表|数据"
 _THINGS = bounded(
-    rf"(?P<name>names? (?:of|for) (?:(?:all|every|each|your|our|the|of) ){{0,3}})?"
+    rf"(?P<name>(?:names? (?:of|for)|naming) (?:(?:all|every|each|your|our|the|of) ){{0,3}})?"
     rf"(?<![a-z])(?P<what>(?:(?:{_THING}|{_KIND})[ -]){{0,3}}(?:{_THING}))(?:e?s)?(?![a-z])(?P<named> names?(?![a-z]))?"
     rf"|(?P<han>(?:{_HAN_KIND}|{_HAN_THING}){{0,3}}(?:{_HAN_THING}))(?P<han_named>的?名)?",
     re.I,
@@ -33,7 +37,15 @@ _THINGS = bounded(
 _SOME = bounded(r"\s(?:that|which|whose|inside|within)(?![a-z])", re.I)
 """After a thing: the rule is only for some of them."""
 _OF_COURSE = re.compile(r"(?<=argument) variable|(?<=parameter) variable")
+_BEFORE = re.compile(rf"(?<![a-z])([a-z]{{1,24}})[ -]\Z|([{CJK}]{{2}})\Z", re.I)
+_NOT_A_KIND = frozenset((*listed("left_out", "relations"), *listed("left_out", "slots"), *"任何凡给在于定义保证统起"))
+_VERB = bounded(f"{PREDICATE.pattern}|{RULE_WORDS.pattern}")
+"""Which of the things, from the word before them: hotfix branches. Not a verb of naming, nor what says nothing."""
 _NAMING = bounded(r"(?<![a-z])(?:re)?nam(?:e|es|ed|ing)(?![a-z])|名", re.I)
+_SENTENCES = re.compile(r"(?<=[.!?])\s|(?<=[。！？；])")
+_PASSES = bounded(rf"{either('supposed', edges=LETTERS)}|{either('for_now', edges=LETTERS)}|[?？]\Z", re.I)
+"""A sentence that is asked, supposed, an example (if you have ...) or so for some days only."""
+_ORDERS = bounded(r"\A(?:could|can|would|will) you(?![a-z])|\A(?:能不能|能否|可否|可以)", re.I)
 _SENTENCE = re.compile(r"[.!?]\s|[。！？；\n]")
 _AFFIX = re.compile(
     r"['\"`‘’“”「]([^'\"`‘’“”」\s.,]{1,40})[.,]?['\"`‘’“”」]|(?<![a-z])([a-z]{4,6})[ _-]?case(?![a-z])", re.I
@@ -50,6 +62,7 @@ def naming_rules(text: str) -> dict[tuple[str, str], str]:
     >>> naming_rules("Columns that come from the bank start with 'b_'.")
     {}
     """
+    text = " ".join(part for part in _SENTENCES.split(text) if _ORDERS.match(part) or not _PASSES.search(part))
     rules: dict[tuple[str, str], str] = {}
     start = 0
     signs = [sign for sign in _AFFIX.finditer(text) if not (sign[1] or "").startswith(("@", "--"))]
@@ -61,14 +74,39 @@ def naming_rules(text: str) -> dict[tuple[str, str], str]:
         things = next(filter(None, (list(_THINGS.finditer(text, *span)) for span in spans)), [])
         around, start = text[start:end], max(sign.end(), things[-1].end() if things else 0)
         part = _part(sign, around)
-        if not things or any(_SOME.match(text, thing.end()) for thing in things):
+        if (
+            not things
+            or _is_denied(text[spans[0][0] : sign.start()])
+            or any(_SOME.match(text, thing.end()) for thing in things)
+        ):
             continue
         if part != "case" and not any(pattern.search(around) for pattern in (_NAMING, _AT_START, _AT_END)):
             continue
         named = [thing for thing in things if thing["name"] or thing["named"] or thing["han_named"]] or things
-        what = " ".join(dict.fromkeys(_OF_COURSE.sub("", (thing["what"] or thing["han"]).lower()) for thing in named))
-        rules.setdefault((what, part), (sign[1] or sign[2]).lower())
+        what = " ".join(dict.fromkeys(_which(text, thing) + (thing["what"] or thing["han"]).lower() for thing in named))
+        rules.setdefault((_OF_COURSE.sub("", what), part), (sign[1] or sign[2]).lower())
     return rules
+
+
+def other_signs(one: Mapping[tuple[str, str], str], other: Mapping[tuple[str, str], str]) -> set[tuple[str, str]]:
+    """Return the parts of the same names for which two texts ask for different signs."""
+    return {slot for slot in one.keys() & other.keys() if one[slot] != other[slot]}
+
+
+def _which(text: str, thing: re.Match[str]) -> str:
+    """Return the word before a thing that says which of its kind, "" for none."""
+    found = _BEFORE.search(text, max(0, thing.start("what" if thing["what"] else "han") - 24), thing.start())
+    if thing["name"] or found is None:
+        return ""
+    word = found.group().lower()
+    says_nothing = word.strip() in _NOT_A_KIND or word.endswith("ing ") or (found[2] and set(word) & _NOT_A_KIND)
+    return "" if says_nothing or any(one.search(word) for one in (_NAMING, _AT_START, _AT_END, _VERB)) else word
+
+
+def _is_denied(before: str) -> bool:
+    """Return whether the clause before a sign says that it is not to be: never start names with it."""
+    clause = re.split(r"[,;:，；：]", before)[-1].lower()
+    return DENY.search(clause) is not None and "forget" not in clause and "忘" not in clause
 
 
 def _part(sign: re.Match[str], around: str) -> str:

@@ -318,9 +318,10 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
     if replaced:
         decision = _contradiction(new, replaced[0], changed=True, policy=policy, similar=similar)
         return replace(decision, ends=tuple(replaced[1:]))
-    for memory, _ in nearest:
-        if opposed(memory.content, new.content):
-            return _contradiction(new, memory, changed=False, policy=policy, similar=similar)
+    against = [memory for memory, _ in nearest if opposed(memory.content, new.content)]
+    if against:
+        decision = _contradiction(new, against[0], changed=False, policy=policy, similar=similar)
+        return replace(decision, ends=tuple(against[1:]))
     for kind, memory in found:
         if kind is Kind.OVER:
             return Decision(Outcome.NEEDS_REVIEW, memory, PARTLY_OVER, None, similar, Relation.CHANGES)

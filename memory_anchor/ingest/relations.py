@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise, product
 
+from memory_anchor.ingest.naming import naming_rules, other_signs
 from memory_anchor.language.quantities import Number, numbers
 from memory_anchor.language.safe_regex import bounded
-from memory_anchor.language.slots import DENY, EXCLUSIVE, PLACED, SINGLE, contrast, read
+from memory_anchor.language.slots import DENY, EXCLUSIVE, PLACED, RULE_WORDS, SINGLE, contrast, read
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed, pattern
 
@@ -45,6 +46,7 @@ OVER = bounded(pattern("relations", "over"))
 REASON = bounded(pattern("relations", "reason"), re.IGNORECASE)
 HAPPENED = bounded(either("came_about", edges=LETTERS))
 LATELY = bounded(either("lately", edges=LETTERS))
+ANNOUNCES = bounded(either("announces", edges=LETTERS))
 BECOMES = bounded(either("becomes", edges=LETTERS))
 RENAMED = bounded(either("renamed", edges=LETTERS))
 ENDS = bounded(either("ends", edges=LETTERS))
@@ -96,9 +98,10 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One text, read once. over: the bases that it names as no longer so. changes, undoes: it reports a change, one
-    that takes something back. happened: it tells of something that came about. supposed: it is asked or supposed.
-    passing: so, or true for some days only: it changes nothing.
+    """One text, read once. over: the bases that it names as no longer so. changes, dated, undoes: it reports a change,
+    one by its time alone (from now on), one that takes something back. happened: it tells of something that came about.
+    supposed: it is asked or supposed. passing: so, or true for some days only: it changes nothing. announces: it says
+    that a rule beside it is a changed one. signs: what it asks of names (`naming`).
     """
 
     text: str
@@ -108,10 +111,13 @@ class Wording:
     numbers: frozenset[Number]
     over: frozenset[str]
     changes: bool
+    dated: bool
     undoes: bool
     happened: bool
     supposed: bool
     passing: bool
+    announces: bool
+    signs: Mapping[tuple[str, str], str]
 
     @property
     def reports(self) -> bool:
@@ -127,7 +133,14 @@ def wording(text: str) -> Wording:
     words = tuple(_words(plain))
     is_question = plain.endswith("?") or plain.rstrip("。.").endswith(("吗", "呢"))
     is_supposed = is_question or SUPPOSED.search(lower) is not None
-    over = {word.base for match in OVER.finditer(lower) for word in _words(next(filter(None, match.groups()), ""))}
+    is_dated = all(LATELY.fullmatch(found.group()) for found in REPLACES.finditer(lower))
+    over = {
+        word.base
+        for match in OVER.finditer(lower)
+        # Where nothing moves, "import it from A to all modules" names nothing as over.
+        if not (is_dated and match.group().startswith("from "))
+        for word in _words(next(filter(None, match.groups()), ""))
+    }
     return Wording(
         text=plain,
         words=words,
@@ -136,10 +149,13 @@ def wording(text: str) -> Wording:
         numbers=numbers(lower),
         over=frozenset(over - _STOPS),
         changes=_reports_change(lower),
+        dated=is_dated,
         undoes=UNDOES.search(lower) is not None,
         happened=HAPPENED.search(lower) is not None,
         supposed=is_supposed,
         passing=is_supposed or FOR_NOW.search(lower) is not None,
+        announces=ANNOUNCES.search(lower) is not None,
+        signs=naming_rules(plain),
     )
 
 
@@ -187,10 +203,22 @@ def compare(one: str, other: str) -> Kind:
 def opposed(one: str, other: str) -> bool:
     """Return whether two statements are one but for a denial, an opposite, or two values of one kind."""
     left, right = wording(one), wording(other)
+    if other_signs(left.signs, right.signs):
+        return True
     if left.passing != right.passing or left.supposed or right.supposed:
         return False
     pairs = ((left.words, right.words), *product(left.clauses, right.clauses))
     return any(_differ_in_value(first, second, one, other) for first, second in pairs)
+
+
+def _rules_besides(was: Wording) -> bool:
+    """Return whether a text that asks for signs in names asks for something else, too: an identifier, another rule."""
+    signs = was.signs.values()
+    if any(word.raw[0] in "@-" and word.raw not in signs for word in was.words):
+        return True
+    ruling = [part for part in CLAUSE.split(was.text.lower()) if RULE_WORDS.search(part) or DENY.search(part)]
+    besides = (RULE_WORDS.sub(" ", DENY.sub(" ", part)) for part in ruling if not any(sign in part for sign in signs))
+    return any(sum(word.base not in _STOPS for word in _words(part)) > 1 for part in besides)
 
 
 def may_repeat(one: str, other: str) -> bool:
@@ -356,21 +384,25 @@ def _is_identifier(word: Word) -> bool:
 def replacement(old: str, new: str) -> Kind:
     """Return whether `new` reports a change of what `old` says: replaced whole, over in part, or none."""
     was, now = wording(old), wording(new)
-    if not now.changes or now.passing or was.passing:
+    if not (now.changes or now.announces):
+        return Kind.NONE
+    if changed := other_signs(was.signs, now.signs):
+        return Kind.REPLACED if changed == was.signs.keys() and not _rules_besides(was) else Kind.OVER
+    if now.passing or was.passing or not now.changes:
         return Kind.NONE
     before, after = (tuple(_words(REPLACES.sub(" ", side.text))) for side in (was, now))
     if [word.base for word in after] == [word.base for word in before]:
         return Kind.REPLACED if ENDS.search(now.text.lower()) and not ENDS.search(was.text.lower()) else Kind.NONE
     adds = ALSO.search(now.text.lower()) is not None
-    is_dated = all(LATELY.fullmatch(found.group()) for found in REPLACES.finditer(now.text.lower()))
-    is_plain = is_dated or not (_denies(before) or _denies(after))
+    is_plain = now.dated or not (_denies(before) or _denies(after))
     if not adds and is_plain and _differ_in_value(before, after, old, new) and _may_replace(before, after, now):
         return Kind.REPLACED
     if not adds and _restates(was, wording(REASON.sub("", now.text))):
         return Kind.REPLACED
     said = {word.base for word in was.words} - _STOPS - was.over - _verbs(was)
     named = said & now.over
-    if len(named) > 1 or (named and (now.undoes or (said - named) & now.bases)):
+    takes_back = now.undoes and 2 * len(named) >= len(now.over)
+    if len(named) > 1 or (named and (takes_back or (said - named) & now.bases)):
         return Kind.OVER
     if now.undoes and _opening(was) <= now.bases:
         return Kind.OVER

@@ -77,8 +77,6 @@ class FactDraft(Weight):
     visibility: Visibility = Visibility.PROJECT
     citations: tuple[Citation, ...] = ()
     replaces: str | None = None
-    ends: tuple[str, ...] = ()
-    """Further memories that it supersedes with the one it replaces."""
     origin: Origin = Origin.AGENT
     write_mode: WriteMode = WriteMode.TOOL_CALL
     quoted: bool = False
@@ -384,17 +382,16 @@ class FactWriter:
         return answer
 
     def _supersede(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
-        """Supersede the target by the new fact, which takes over the target's disputes: a change settles none."""
+        """Supersede what the new fact says has changed; it takes over their disputes with others: it settles none."""
         at, new = self._records.clock.now(), replace(write.entry.memory, previous_version_id=target.version_id)
-        named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
-        more = [old for old in (*named, *decision.ends) if old.status in (Status.ACTIVE, Status.PENDING)]
+        more = [old for old in decision.ends if old.status in (Status.ACTIVE, Status.PENDING, Status.DISPUTED)]
         to_end = [
             old for old in more if is_read_by_all_of(new, old) and may(Action.DISPLACE, write.actor.caller, [old])
         ]
-        kept = [
-            old for old in more if old not in to_end and old.status is Status.ACTIVE and have_same_readers(new, old)
-        ]
-        opponents = [*self._opponents(target), *kept]
+        kept = [old for old in more if old not in to_end and old.status in IN_FORCE and have_same_readers(new, old)]
+        ended = {old.id for old in (target, *to_end)}
+        met = [*(other for old in (target, *to_end) for other in self._opponents(old)), *kept]
+        opponents = [*{other.id: other for other in met if other.id not in ended}.values()]
         outcome, reason = Outcome.SUPERSEDED, decision.reason
         if opponents:
             new = replace(new, status=Status.DISPUTED, disputes=tuple(other.id for other in opponents))
@@ -403,10 +400,10 @@ class FactWriter:
             reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
         steps = []
         for old in (target, *to_end):
-            ended = replace(old, status=Status.SUPERSEDED, valid_to=at)
-            steps.append(self._revised(write.actor, old, ended, at, f"superseded by {new.id}"))
+            over = replace(old, status=Status.SUPERSEDED, valid_to=at)
+            steps.append(self._revised(write.actor, old, over, at, f"superseded by {new.id}"))
         for other in opponents:
-            disputes = tuple(dict.fromkeys((*(name for name in other.disputes if name != target.id), new.id)))
+            disputes = tuple(dict.fromkeys((*(name for name in other.disputes if name not in ended), new.id)))
             why = f"disputed by {new.id}, which superseded {target.id}"
             disputed = replace(other, status=Status.DISPUTED, disputes=disputes)
             steps.append(self._revised(write.actor, other, disputed, at, why))

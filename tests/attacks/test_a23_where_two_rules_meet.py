@@ -179,21 +179,6 @@ def test_what_is_let_in_for_the_account_takes_over_no_projects_dispute(
     assert human.get(against).disputes == (old,)
 
 
-def test_further_ended_memories_are_those_whose_readers_read_the_new_one(
-    core: Core, anchor: MemoryAnchor, agent: Actor
-) -> None:
-    """Attack: the second of the memories that a learned rule ends is not compared."""
-    from memory_anchor.ingest.writing import FactDraft
-
-    mine = anchor.save_memory("Names are in camelCase", visibility="agent").id
-    shared = anchor.save_memory("Classes begin with a small letter").id
-    draft = FactDraft("Names are in snake_case", visibility=Visibility.AGENT, replaces=mine, ends=(shared,))
-
-    core.services.facts.save(anchor.actor, draft)
-
-    assert (anchor.get(mine).status, anchor.get(shared).status) == (Status.SUPERSEDED, Status.ACTIVE)
-
-
 def test_no_job_ends_a_shared_memory_for_a_private_one(core: Core, anchor: MemoryAnchor, bring: Import) -> None:
     """Attack: an imported line for one agent names a shared memory as its predecessor."""
     shared = anchor.get(anchor.save_memory(PORT).id)
@@ -421,18 +406,16 @@ def test_settling_lets_nothing_in_that_waits(tmp_path: Path, agent: Actor, resol
     core.close()
 
 
-def test_a_change_ends_no_humans_fact_beside_an_agents(core: Core, anchor: MemoryAnchor, human: MemoryAnchor) -> None:
-    """Attack: of two facts that a learned rule ends, the second is a human's; it stood on, contradicted in silence."""
-    from memory_anchor.ingest.writing import FactDraft
+def test_a_change_ends_no_humans_fact_beside_an_agents(anchor: MemoryAnchor, human: MemoryAnchor) -> None:
+    """Attack: of two facts that a rule says have changed, one is a human's; it stood on, contradicted in silence."""
+    mine = anchor.save_memory("Function names start with 'do_'.").id
+    theirs = human.save_memory("Function names start with 'fn_'.").id
 
-    mine = anchor.save_memory("Names of functions are in camelCase").id
-    theirs = human.save_memory("Classes begin with a small letter").id
-    draft = FactDraft("Names are in snake_case", replaces=mine, ends=(theirs,))
+    done = anchor.save_memory("From now on function names start with 'go_'.")
 
-    done = core.services.facts.save(anchor.actor, draft)
-
-    assert (anchor.get(mine).status, done.outcome) == (Status.SUPERSEDED, Outcome.NEEDS_REVIEW)
-    assert {anchor.get(name).status for name in (theirs, done.id)} == {Status.DISPUTED}
+    assert done.outcome is Outcome.NEEDS_REVIEW
+    assert anchor.get(theirs).status is Status.DISPUTED
+    assert anchor.get(mine).status is not Status.ACTIVE
 
 
 @pytest.mark.parametrize("forgotten", [0, 1])

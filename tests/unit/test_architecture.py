@@ -79,7 +79,7 @@ BUDGETS: dict[str, int] = {
     "front": 8644,
     "hooks": 1048,
     "identity": 3680,
-    "ingest": 4260,
+    "ingest": 4320,
     "integrations": 370,
     "language": 6090,
     "layers": 1256,

@@ -335,3 +335,34 @@ def test_what_is_taken_back_is_ended_or_asked_about_with_what_was_before(
     assert change.outcome is Outcome.SUPERSEDED
     assert anchor.get(str(change.id)).status is not Status.ACTIVE
     assert back.outcome is Outcome.SUPERSEDED or (str(first.id) in back.reason and texts[0] in back.similar[0].text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        ("End function names with '_fn'.", "Function names should end with '_f'.", Kind.OPPOSED),
+        ("End function names with '_fn'.", "From now on function names end with '_f'.", Kind.REPLACED),
+        ("Function names end with '_f', and never log 'x'.", "From now on function names end with '_g'.", Kind.OVER),
+        ("Function names end with '_fn' and method names with '_m'.", "Now function names end with '_f'.", Kind.OVER),
+        ("End function names with '_fn'.", "Start function names with 'do_'.", Kind.NONE),
+        ("Hotfix branches start with 'hot/'.", "Release branches start with 'rel/'.", Kind.NONE),
+        ("热修分支以“hot/”开头。", "发布分支以“rel/”开头。", Kind.NONE),
+        ("End function names with '_fn'.", "Never end function names with '_x'.", Kind.NONE),
+        ("End function names with '_fn'.", "If we ever fork, function names end with '_x'.", Kind.NONE),
+    ],
+)
+def test_two_rules_for_one_part_of_the_same_names_are_one_subject_with_two_values(
+    one: str, other: str, kind: Kind
+) -> None:
+    """Rule writing.values: whatever the frame says besides; another part, another kind of thing, is another subject."""
+    assert compare(one, other) is kind
+
+
+def test_a_change_by_word_ends_both_sides_of_a_dispute_that_it_settles(anchor: MemoryAnchor) -> None:
+    """Rule writing.changes: of two values in dispute neither holds once a third is said to hold from now on."""
+    for sign in ("fn_", "do_"):
+        anchor.save_memory(f"Function names start with '{sign}'.")
+    done = anchor.save_memory("From now on function names start with 'go_'.")
+
+    assert done.outcome is Outcome.SUPERSEDED
+    assert [memory.content for memory in anchor.curation.listing()] == ["From now on function names start with 'go_'."]

@@ -12,6 +12,9 @@ from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.domain.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
 from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.conversation_learning import Episode, Extracted
+from memory_anchor.ingest.extraction import extract_by_rules
+from memory_anchor.ingest.messages import conversation
+from memory_anchor.ingest.relations import Kind, replacement
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -194,6 +197,58 @@ def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session
     live = [memory.content for memory in anchor.curation.listing()]
     assert any("'_n'" in content for content in live)
     assert any("'_c'" in content for content in live), "of two rules in one memory one still holds"
+
+
+RULES = (
+    ("Always end all function names with '_fn'.", "Please always end every function name with '_f'."),
+    ("所有函数名一律以“fn_”开头。", "函数名必须一律以“do_”开头。"),
+)
+
+
+@pytest.mark.parametrize(("first", "later"), RULES)
+def test_a_rule_of_the_same_slot_without_a_word_of_change_is_asked_about(
+    anchor: MemoryAnchor, first: str, later: str
+) -> None:
+    """Rule writing.values: nobody said that it changed, so nothing ends, by whichever door it came."""
+    for text in (first, later):
+        anchor.remember_conversation([{"role": "user", "content": text}])
+    learned = {memory.content: memory.status for memory in anchor.curation.listing()}
+    assert learned == dict.fromkeys((first, later), Status.DISPUTED)
+
+
+def test_an_announced_update_is_the_word_of_change_of_the_rule_beside_it() -> None:
+    """Rule capture.announced: the sentence that says so is kept with the rule, which then replaces the former."""
+    text = "This is an update to our convention. Please always start every variable name with 'w_'."
+    (kept,) = extract_by_rules(conversation([{"role": "user", "content": text}]), rows=None)
+
+    assert kept.content == text
+    assert replacement("Always start your variable names with 'z_'.", kept.content) is Kind.REPLACED
+    assert replacement("Always log in English.", kept.content) is Kind.NONE
+
+
+@pytest.mark.parametrize("talks", [1, 2])
+def test_a_change_is_about_what_it_changes(anchor: MemoryAnchor, talks: int) -> None:
+    """Rule capture.about: a rule guessed the project's and its change guessed the user's do not both stand."""
+    said = ("提交信息用中文写。", "算了，我改主意了，以后提交信息都用英文写。")
+    for turns in (said,) if talks == 1 else ((text,) for text in said):
+        anchor.remember_conversation([{"role": "user", "content": text} for text in turns])
+
+    found = {memory.content: memory for memory in anchor.curation.listing()}
+    assert found[said[1]].status is Status.ACTIVE
+    assert said[0] not in found or found[said[0]].status is Status.PENDING
+    assert len({memory.visibility for memory in found.values()}) == 1
+
+
+def test_a_yes_takes_nothing_of_what_is_said_behind_it(anchor: MemoryAnchor) -> None:
+    """Rule capture.assents: what is agreed to is one memory, a rule in the same message another."""
+    anchor.remember_conversation(
+        [
+            {"role": "user", "content": "We train on TPUs here."},
+            {"role": "assistant", "content": "Do we have enough of them for our projects?"},
+            {"role": "user", "content": "Yes, we do. From now on always end all attribute names with '_t'."},
+        ]
+    )
+    assert any("'_t'" in memory.content for memory in anchor.curation.listing())
 
 
 def test_an_answer_is_a_quotation_with_its_question_as_context(core: Core, anchor: MemoryAnchor) -> None:
