@@ -90,7 +90,15 @@ def test_every_page_and_action_works(place: tuple[str, Seat], script: bool) -> N
         screen = Screen(driver, opened.partition("/open/")[0])
         driver.get(opened)
         assert driver.find_element("tag name", "html").get_attribute("lang") == language
-        pages = ("/", f"/search?q={quote(ids['ask'])}", "/timeline", f"/memory/{ids['bugfix']}", "/context")
+        pages = (
+            "/",
+            "/?by=agent",
+            f"/search?q={quote(ids['ask'])}",
+            "/timeline",
+            f"/memory/{ids['bugfix']}",
+            "/context",
+            "/sessions",
+        )
         for path in (*pages, "/knowledge", "/health", "/use", f"/purge?id={ids['gone']}", "/undo", "/nothing"):
             screen.open(path)
             assert screen.one("h1").text, path
