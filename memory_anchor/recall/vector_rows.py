@@ -29,7 +29,9 @@ SHORTLIST, SHORTLIST_SHARE, SHORTLIST_LEAST = 10, 0.1, 5_000
 these (docs/retrieval.md: what it misses)."""
 _BITS = 64
 _BY_ROW = ("_vectors", "_scale", "_norm", "_embedded", "_learned")
-_BATCH = 2048
+_BATCH = 512
+"""Rows of a product with one query: of more OpenBLAS uses a thread a core, which costs fifty times as much on a busy
+machine."""
 
 
 class VectorRows:
