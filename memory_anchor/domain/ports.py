@@ -238,6 +238,64 @@ class FollowedRow:
     words_checksum: int
 
 
+@dataclass(frozen=True, slots=True)
+class WholePoint:
+    """A stored version as an index keeps it. number, changed: as of `FollowedRow`. payload: JSON. names: JSON, vector
+    name -> length of its row; dense: float32 rows in that order; words: pairs of a term (u32) and its weight (f32)."""
+
+    number: int
+    changed: int
+    point_id: str
+    payload: str
+    names: str
+    dense: bytes
+    words: bytes
+
+
+class SearchIndex(Protocol):
+    """Collections that any Qdrant client can open, derived from a store and brought after it in sessions.
+
+    All but `name` and `fingerprint` belong to a session, between `begin` and `end`. Raises Unavailable: it ended early,
+    and whatever came after the last flush may be lost.
+    """
+
+    name: str
+
+    def fingerprint(self) -> str:
+        """Return what differs once somebody else touched its files; "" where it cannot be known."""
+
+    def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
+        """Open these collections, empty ones where there are none. anew: what is there is removed first."""
+
+    def count(self, collection: str) -> int: ...
+
+    def apply(self, collection: str, points: Sequence[WholePoint]) -> None:
+        """Insert or replace whole points."""
+
+    def erase(self, collection: str, point_ids: Sequence[str]) -> None: ...
+
+    def marks(self, collection: str) -> Iterator[Mark]:
+        """Yield of every point what may move."""
+
+    def begin_anew(self, collection: str, embedders: Mapping[str, EmbedderIdentity]) -> None:
+        """Let what is applied go into an empty collection until `put_in_place`; the old one can be read meanwhile."""
+
+    def put_in_place(self, collection: str) -> None:
+        """Put the new collection in the old one's place, of which no byte stays."""
+
+    def nearest(self, collection: str, vector: Matrix, *, limit: int, using: str = DENSE) -> list[Hit]: ...
+
+    def matching(self, collection: str, words: SparseVector, *, limit: int) -> list[Hit]: ...
+
+    def flush(self) -> None: ...
+
+    def end(self) -> None:
+        """End the session well."""
+
+    def give_up(self) -> None:
+        """End the session at once; nothing after the last flush counts."""
+
+
 class CandidateSearch(Protocol):
     """Whoever answers a store's searches in its place. None: not now, search yourself."""
 

@@ -118,10 +118,16 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
     if url:
+        from memory_anchor.adapters.edge_index import EdgeIndex
         from memory_anchor.store.database import DATABASE_FILE, open_database
+        from memory_anchor.store.index_follower import space_above
         from memory_anchor.store.sql_store import SqlStore
 
-        return SqlStore(open_database(url, data_dir / DATABASE_FILE))
+        opened = SqlStore(open_database(url, data_dir / DATABASE_FILE))
+        if opened.kind == "sqlite":
+            folder = data_dir / "index"
+            opened.keep_index(EdgeIndex(folder), has_space=space_above(folder, settings.store.reserve_mb << 20))
+        return opened
     from memory_anchor.adapters.edge_store import EdgeStore
 
     return EdgeStore(

@@ -69,6 +69,8 @@ class Database(ABC):
         self._pool = threading.Lock()
         self._writing: SqlLink | None = None
         self.groups = GroupCommit(self._writer, begin, most=most)
+        self.written: Callable[[], None] = lambda: None
+        """Called after each write that is committed: whoever follows the store goes to look."""
 
     def prepare(self) -> None:
         """Make the tables that are missing."""
@@ -98,6 +100,7 @@ class Database(ABC):
         """
         with self._translating(), self.groups.unit() as link:
             yield link
+        self.written()
 
     def afterwards(self, follow: Callable[[], None]) -> None:
         """Call `follow` when what this thread has written is committed; see `GroupCommit.afterwards`."""

@@ -10,7 +10,7 @@ Invariant: a write that returned is durable, and one that raised has stored noth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +24,9 @@ from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Memory
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import Where
+from memory_anchor.store.index_follower import FOLLOWED as FOLLOWED_BESIDE
+from memory_anchor.store.index_follower import IndexFollower
+from memory_anchor.store.point_source import PointSource
 from memory_anchor.store.tables import (
     COLUMNS,
     FOLLOWED,
@@ -51,7 +54,7 @@ from memory_anchor.store.tables import (
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Usage
-    from memory_anchor.domain.ports import CandidateSearch, FollowedRow, Matrix
+    from memory_anchor.domain.ports import CandidateSearch, FollowedRow, Matrix, SearchIndex
     from memory_anchor.store.database import Database
     from memory_anchor.store.group_commit import Row, SqlLink, Value
 
@@ -83,6 +86,7 @@ class SqlStore:
         self.kind = database.dialect.name
         self.searched_by: CandidateSearch | None = None
         database.groups.undone = self._undone
+        self.beside: IndexFollower | None = None
 
     # --- collections -----------------------------------------------------------------------------------------------
 
@@ -94,6 +98,8 @@ class SqlStore:
         if stored is None or not spec.embedders.items() <= stored.items():
             stored = self.database.write(lambda link: _added(link, name, spec.embedders))
         self._embedders[name] = stored
+        if self.beside is not None and self._embedders.keys() >= set(FOLLOWED_BESIDE):
+            self.beside.start()
 
     def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
         with self.database.reading() as link:
@@ -342,7 +348,15 @@ class SqlStore:
     def size_bytes(self) -> int:
         return self.database.size_bytes()
 
+    def keep_index(self, index: SearchIndex, *, has_space: Callable[[], bool]) -> None:
+        """Keep an index beside this store by a thread, from when the collections are open until it closes."""
+        self.beside = IndexFollower(PointSource(self.database), index, self.embedders, has_space=has_space)
+        self.database.written = self.beside.wake
+
     def close(self) -> None:
+        self.database.close()
+        if self.beside is not None:
+            self.beside.close()
         self.database.close()
 
     # --- helpers -----------------------------------------------------------------------------------------------------

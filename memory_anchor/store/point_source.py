@@ -1,0 +1,88 @@
+"""What an index beside the store needs of it: whole points in the order of their writes, and where the index stands.
+
+Nothing here decodes a memory: a payload is the stored text, with the usage beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from memory_anchor.domain.ports import Mark, WholePoint
+from memory_anchor.store.tables import point_bytes, point_text
+
+if TYPE_CHECKING:
+    from memory_anchor.store.database import Database
+    from memory_anchor.store.group_commit import Row
+
+PIECE = 64
+"""Points in one answer: some 200 kB."""
+_WHOLE = """select version.seq, version.changed, version.point, version.doc, used.doc, vec.names, vec.dense, vec.words
+  from version left join vec on vec.seq = version.seq left join used on used.seq = version.seq
+  where version.collection = ? and"""
+_KEPT = "insert into meta(name, value) values(?, ?) on conflict(name) do update set value = excluded.value"
+_LAST = """select coalesce(max(n), 0) from
+  (select max(changed) as n from version union all select max(changed) from gone) as numbers"""
+
+
+class PointSource:
+    """Thread-safe, as the database is."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def last_change(self) -> int:
+        ((last,),) = self._database.rows(_LAST)
+        return cast("int", last)
+
+    def count(self, collection: str) -> int:
+        ((count,),) = self._database.rows("select count(*) from version where collection = ?", (collection,))
+        return cast("int", count)
+
+    def changed(self, collection: str, *, above: int, up_to: int) -> list[WholePoint]:
+        """Return a piece of what was last written in these numbers, in their order; [] at the end."""
+        sql = f"{_WHOLE} version.changed > ? and version.changed <= ? order by version.changed limit {PIECE}"
+        return [_point_of(row) for row in self._database.rows(sql, (collection, above, up_to))]
+
+    def all(self, collection: str, *, above: int) -> list[WholePoint]:
+        """Return a piece of a collection above a number of a version, in their order; [] at the end."""
+        sql = f"{_WHOLE} version.seq > ? order by version.seq limit {PIECE}"
+        return [_point_of(row) for row in self._database.rows(sql, (collection, above))]
+
+    def points(self, collection: str, point_ids: Sequence[str]) -> list[WholePoint]:
+        """Return those of these points that exist."""
+        marks = ", ".join("?" * len(point_ids))
+        rows = self._database.rows(f"{_WHOLE} version.point in ({marks})", (collection, *map(point_bytes, point_ids)))
+        return [_point_of(row) for row in rows]
+
+    def marks(self, collection: str) -> list[Mark]:
+        rows = self._database.rows("select point, state, audience from version where collection = ?", (collection,))
+        return [Mark(point_text(cast("bytes", point)), str(state), str(audience)) for point, state, audience in rows]
+
+    def erased(self, collection: str, *, above: int, up_to: int) -> bool:
+        """Return whether a version of the collection was erased in these numbers."""
+        sql = "select 1 from gone where collection = ? and changed > ? and changed <= ? limit 1"
+        return bool(self._database.rows(sql, (collection, above, up_to)))
+
+    def kept(self, name: str) -> str:
+        """Return a small text of that name, "" where there is none."""
+        rows = self._database.rows("select value from meta where name = ?", (name,))
+        return str(rows[0][0]) if rows else ""
+
+    def keep(self, name: str, value: str) -> None:
+        """Store a small text, durable on return."""
+        self._database.write(lambda link: link.run(_KEPT, (name, value)))
+
+
+def _point_of(row: Row) -> WholePoint:
+    number, changed, point, doc, usage, names, dense, words = row
+    payload = str(doc) if usage is None else f"{str(doc)[:-1]},{str(usage)[1:]}"
+    return WholePoint(
+        cast("int", number),
+        cast("int", changed),
+        point_text(cast("bytes", point)),
+        payload,
+        str(names or ""),
+        cast("bytes", dense or b""),
+        cast("bytes", words or b""),
+    )
