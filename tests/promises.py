@@ -136,6 +136,11 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/context.md": {
+        "**After a compaction** a conversation gets back L0": (
+            "test_compaction::test_a_compacted_session_gets_its_own_decisions_and_commands_back",
+            "test_compaction::test_after_a_compaction_the_start_brings_the_session_back_within_400_tokens",
+            "memory_anchor.hooks.brief.COMPACTED_TOKENS=400",
+        ),
         "**collect** what is always included": (
             "test_context_whole::test_a_context_recalls_what_was_saved_logged_and_set",
         ),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from memory_anchor.base.json_values import Json, items, record
+from memory_anchor.base.json_values import Json
 from memory_anchor.domain.model import Epistemic, Layer, Memory, MemoryType
 from memory_anchor.hooks.brief import PROMPT_HEAD, PROMPT_TOKENS, Brief, RecalledLine, fenced, lines_within
 from memory_anchor.language.acts import ActText, CommandAct, Concern, acts_of, concern, search_terms
@@ -141,7 +141,8 @@ def _prints(command: ShellCommand) -> bool:
 
 
 def _written(tool_input: Mapping[str, Json]) -> str:
-    edits = [record(edit).get("new_string") for edit in items(tool_input.get("edits"))]
+    given = tool_input.get("edits")
+    edits = [edit.get("new_string") for edit in given if isinstance(edit, Mapping)] if isinstance(given, list) else []
     return "\n".join(str(part) for part in (tool_input.get("content"), tool_input.get("new_string"), *edits) if part)
 
 

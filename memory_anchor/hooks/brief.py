@@ -30,6 +30,7 @@ from memory_anchor.domain.model import (
     RetrievedSnippet,
     Trust,
 )
+from memory_anchor.hooks.compaction import given_back
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.language.safe_regex import bounded
@@ -44,6 +45,8 @@ RECENT_FACTS = 6
 RULES_TOKENS_MAX = 4_000
 RECALLED_TOKENS_MAX = 8_000
 """What one hook prints of L0 and of what is recalled, whatever the settings say."""
+COMPACTED_TOKENS, OWN_TOKENS, OWN_TOKENS_LEAST = 400, 300, 120
+"""What a compacted conversation gets back in all, and of its own at most and at least."""
 RULES_TOKENS = 300
 """What rules and preferences may take of a session's start beyond the settings' budget of events."""
 LASTING = (MemoryType.INSTRUCTION, MemoryType.PREFERENCE)
@@ -142,7 +145,7 @@ def names_in(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip(".-/") for name in _NAMED.findall(text[:NAMES_CHARS])))[:NAMES_READ]
 
 
-def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
+def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0, transcript: str = "") -> Brief:
     """Return the brief of a session: what was being done, what applies here, what changed.
 
     It stands before everything that is said, where a client's model caches: for the same state it is the same bytes,
@@ -150,7 +153,8 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     prompt. After a compaction L0 as well.
 
     source: startup, resume, clear or compact, as the client says; after a cold start as after a compaction.
-    budget_tokens: 0 for the settings' budget of events and `RULES_TOKENS` for what applies.
+    budget_tokens: 0 for the settings' budget of events and `RULES_TOKENS` for what applies. transcript: of a
+    conversation that was compacted, which gets back its own first, all in `COMPACTED_TOKENS` unless L0 is longer.
     """
     budget = float(min(budget_tokens or anchor.project.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
     key_warning = anchor.project.identity.key_warning()
@@ -165,6 +169,11 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
         parts.append(f"[Memory Anchor] Paused{until}: nothing is saved (`memory-anchor pause --off` goes on).")
     if source == "compact" and (rules := constitution_text(anchor)):
         parts.append(rules)
+    if transcript:
+        left = COMPACTED_TOKENS - sum(map(tokens, parts))
+        if own := given_back(transcript, min(max(left, OWN_TOKENS_LEAST), OWN_TOKENS)):
+            parts.append(own)
+            budget = max(left - tokens(own) - FENCE_TOKENS * 3, 0.0)
     active, left = fitting(_active_blocks(anchor), budget, tokens)
     lasting, rest = lines_within(_lasting(anchor), min(left, budget / 2))
     left -= min(left, budget / 2) - rest

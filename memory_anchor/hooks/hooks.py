@@ -149,11 +149,13 @@ class _Session:
 
     recalled: ids of memories shown whole. shown: every line shown, to see which the agent uses. owes_rules: its next
     prompt brings L0. is_briefed: its first prompt was answered. question: what its next prompt asks the agent to save.
+    transcript: where it is compacted.
     """
 
     messages: int = 0
     asked_at: int = 0
     question: str = ""
+    transcript: str = ""
     recalled: frozenset[str] = frozenset()
     shown: dict[str, ShownMemory] = field(default_factory=dict)
     owes_rules: bool = False
@@ -190,7 +192,9 @@ class Hooks:
                     session = self._session(anchor)
                     session.recalled, session.is_briefed = frozenset(), False
                     session.owes_rules = source == "compact" and not _in_time(anchor, payload)
-                return self._show(anchor, brief.start(anchor, source, budget_tokens), payload, event)
+                    transcript = str(payload.get("transcript_path") or session.transcript)
+                own = transcript if payload.get("source") == "compact" else ""
+                return self._show(anchor, brief.start(anchor, source, budget_tokens, own), payload, event)
             case "UserPromptSubmit":
                 return self._prompt(anchor, payload)
             case "PreToolUse":
@@ -202,6 +206,8 @@ class Hooks:
                 fixes = at_the_act.for_failure(anchor, command, error, self._recalled(anchor))
                 return self._show(anchor, fixes, payload, event)
             case "PreCompact":
+                with self._lock:
+                    self._session(anchor).transcript = str(payload.get("transcript_path") or "")
                 unwritten = _unwritten_in(payload)
                 return KEEP_IN_CHINESE if unwritten and unwritten.in_chinese else KEEP
             case "Stop":

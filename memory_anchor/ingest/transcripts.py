@@ -53,10 +53,10 @@ def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
     return parse_transcript(raw, name=path.name)
 
 
-def read_end(path: Path) -> tuple[Message, ...]:
-    """Return the newest messages of a transcript: those of its last `END_BYTES`. Raises as `read_transcript` does."""
-    raw = read_own_file(path, most=MAX_BYTES, last=END_BYTES + 1)
-    if len(raw) > END_BYTES:
+def read_end(path: Path, most: int = END_BYTES) -> tuple[Message, ...]:
+    """Return the newest messages of a transcript: those of its last `most` bytes. Raises as `read_transcript` does."""
+    raw = read_own_file(path, most=MAX_BYTES, last=most + 1)
+    if len(raw) > most:
         raw = raw.partition(b"\n")[2]
     return parse_transcript(raw, name=path.name)[0]
 

@@ -360,9 +360,14 @@ def _sites_in(content: str) -> Iterator[str]:
             yield site
 
 
+def cue_in(name: str, said: str) -> bool:
+    """Return whether a sentence of a conversation says this of its work (`[said]` of acts.toml)."""
+    return _cue(name, "said").search(normal(said)) is not None
+
+
 @cache
-def _cue(name: str) -> re.Pattern[str]:
-    cues = re.split(r"[|\n]", text(table("cues")[name]))
+def _cue(name: str, group: str = "cues") -> re.Pattern[str]:
+    cues = re.split(r"[|\n]", text(table(group)[name]))
     parts = [cue.strip() for cue in cues if cue.strip()]
     return re.compile("|".join(rf"\b{re.escape(cue)}\b" if cue.isascii() else re.escape(cue) for cue in parts))
 

@@ -41,7 +41,8 @@ _ANSWER = re.compile(
 
 def is_hook(message: Record) -> bool:
     """Return whether a request is a client's hook: no hook waits for an engine, or starts one."""
-    return message.get("method") == "tools/call" and record(message.get("params")).get("name") == HOOK_TOOL
+    params = message.get("params")
+    return message.get("method") == "tools/call" and isinstance(params, dict) and params.get("name") == HOOK_TOOL
 
 
 def silent_line(request: int | str, text: str = "") -> bytes:

@@ -25,7 +25,7 @@ import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 
-from memory_anchor.base.json_values import Json, Record, kind_of, parsed, record
+from memory_anchor.base.json_values import Json, Record, kind_of, parsed
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks.hooks import COLD_START
 from memory_anchor.runtime import connections, handshake, spool, wire
@@ -342,7 +342,9 @@ class Service:
 
     async def _answer_hook(self, preamble: wire.Preamble, writer: asyncio.StreamWriter, message: Record) -> None:
         """Answer a hook that came over a bridge; whatever fails, its client is shown nothing."""
-        given = record(record(message.get("params")).get("arguments"))
+        params = message.get("params")
+        arguments = params.get("arguments") if isinstance(params, dict) else None
+        given: Record = arguments if isinstance(arguments, dict) else {}
         event, text = str(given.get("event")), ""
         if event in HOOKS_BY_TOOL and preamble.memory != "off":
             tool_input: Json = None

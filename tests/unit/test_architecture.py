@@ -77,7 +77,7 @@ BUDGETS: dict[str, int] = {
     "extensions.sessions": 2040,
     "extensions.transfer": 2130,
     "front": 8644,
-    "hooks": 1048,
+    "hooks": 1244,
     "identity": 3680,
     "ingest": 4320,
     "integrations": 370,
