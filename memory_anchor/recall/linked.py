@@ -20,7 +20,7 @@ topic), and a place before the weak ones that are as likely.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,12 +32,13 @@ from memory_anchor.language.terms import terms
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.layers.links import EPISODE
 from memory_anchor.recall.relevance import STRONG
-from memory_anchor.recall.request import SearchRequest, where_of
+from memory_anchor.recall.request import where_of
 from memory_anchor.recall.snippets import RankedMemory
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import MemoryStore
     from memory_anchor.recall.index import Index
+    from memory_anchor.recall.order import Ordering
     from memory_anchor.recall.search_context import SearchContext
 
 SAYS_ENOUGH = 0.6
@@ -67,14 +68,12 @@ def answer_places(ranked: Iterable[RankedMemory]) -> list[RankedMemory]:
     return [part for hit in ranked for part in hit.covers or (hit,)]
 
 
-def summaries_or_events(
-    ranked: Sequence[RankedMemory], request: SearchRequest, points: Container[str]
-) -> list[RankedMemory]:
+def summaries_or_events(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
     """Return the list with a summary or the events that it sums up, whichever answers better, never both.
 
-    points: what this search can find. A weak summary whose events it can find, and did not, is left out.
+    A weak summary whose events this search can find, and did not, is left out.
     """
-    hits = list(ranked)
+    hits, request, points = list(ranked), seen.request, seen.findable
     for summary in [hit for hit in ranked if summarized_ids(hit)]:
         ids = summarized_ids(summary)
         events = [hit for hit in hits if hit.memory.id in ids]

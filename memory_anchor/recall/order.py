@@ -1,8 +1,8 @@
-"""The rules that order an answer; `search.Searcher._rank` applies them and `with_freshness` does so once more.
+"""The rules that order an answer: `ORDER`, which `search.Searcher` applies; `with_freshness` does so once more.
 
 What was measured comes in as numbers: the fused score with its priors and recency (`scoring`), how likely each memory
-is right (`relevance`), a reranker's scores. `final_order` makes the list: strong before weak, by score, both sides of a
-dispute together, no more than asked for. `with_freshness` lowers snippets whose cited sources changed. Nothing is
+is right (`relevance`), a reranker's scores. `within_limits` makes the list: strong before weak, both sides of a dispute
+together, no more than asked for. `with_freshness` lowers snippets whose cited sources changed. Nothing is
 hidden, since that the code moved on, or that an idea was tried and failed, is itself worth knowing.
 
 A reranker's scores are scaled over the memories it saw and blended with the fused ones: a cross-encoder alone threw
@@ -12,20 +12,31 @@ not see keeps its place after the rest. Late, missing or failing: the order stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Collection, Container, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.freshness import FreshnessChecker, worst_freshness
-from memory_anchor.domain.model import Freshness, RetrievedSnippet, SearchAnswer, Status
-from memory_anchor.recall.linked import answer_places
+from memory_anchor.domain.model import Freshness, Memory, Relation, RetrievedSnippet, SearchAnswer, Status
+from memory_anchor.language.terms import normal, terms
+from memory_anchor.recall.linked import answer_places, summaries_or_events
 from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.snippets import REFUTED, TO_VERIFY, RankedMemory
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Reranker
 
+FOLD_COSINE = 0.95
+"""Centred cosine from which two memories may be one snippet; one text said twice has 1."""
+FOLD_OVERLAP = 0.95
+"""Share of common terms they must have as well: a changed number or a negation is another memory."""
+SAME_THING = 0.6
+"""Centred cosine from which two memories say nearly the same."""
+_WORD = re.compile(r"\w+|[?%$€£¥°<>=+\-*/#]+")
+_ARTICLES = frozenset({"a", "an", "the", "its"})
 STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
 """What the score of a snippet counts whose source does not say it any more."""
 TAG_WEIGHT = {TO_VERIFY: 0.85}
@@ -38,24 +49,39 @@ SHARE = 0.5
 LATE = "The reranker was too late; this is the order without it."
 
 
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """What the steps of an order look at.
+
+    notes: grows. margin: how much lower the score of the newer of two may be; 0 for a query that names an end.
+    findable: points that the search could find, empty where it could not find all. similar: (place, place) -> cosine of
+    those that say nearly the same. share: 0 (no change) to 1 (the reranker's order alone). other_sides: what disputes a
+    memory, given the ranking by id and the ids already shown.
+    """
+
+    request: SearchRequest
+    notes: MutableMapping[str, bool]
+    margin: float
+    findable: Container[str]
+    reranker: Reranker | None
+    other_sides: Callable[[RankedMemory, Mapping[str, RankedMemory], Collection[str]], Sequence[RankedMemory]]
+    share: float = SHARE
+    deadline_s: float = DEADLINE_S
+    similar: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+
 def rank_key(hit: RankedMemory) -> tuple[bool, float, str]:
     """Return what sorts memories: strong ones first, then by score."""
     return hit.relevance < STRONG, -hit.score, hit.memory.id
 
 
-def final_order(
-    ranked: Sequence[RankedMemory],
-    *,
-    limit: int,
-    weak: int,
-    other_sides: Callable[[RankedMemory, Mapping[str, RankedMemory], Collection[str]], Sequence[RankedMemory]],
-) -> tuple[list[RankedMemory], list[str]]:
-    """Return the answer's memories in their order, and the ids of disputed ones whose other side has no room.
+def within_limits(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
+    """Return the answer's memories: strong ones first and at most `weak` others after them, `limit` in all.
 
-    Strong ones come first and at most `weak` others after them, `limit` in all. other_sides: what disputes a memory,
-    given the ranking by id and the ids already shown; both sides stand together, the newest first. What comes after a
-    pair makes room for it, what comes before never.
+    Both sides of a dispute stand together, the newest first. What comes after a pair makes room for it, what comes
+    before never; a note names a disputed memory whose other side has no room.
     """
+    limit, weak = seen.request.limit, seen.request.weak
     candidates = [hit for hit in ranked if hit.relevance >= STRONG]
     left = weak - sum(part.relevance < STRONG for part in answer_places(candidates))
     for hit in ranked:
@@ -67,7 +93,6 @@ def final_order(
         candidates.append(hit)
     known = {hit.memory.id: hit for hit in candidates}
     answer: list[RankedMemory] = []
-    one_sided: list[str] = []
     shown: set[str] = set()
     for hit in candidates:
         if len(answer) >= limit or (hit.relevance < STRONG and len(answer_places(answer)) >= limit):
@@ -75,13 +100,13 @@ def final_order(
         if hit.memory.id in shown:
             continue
         shown.add(hit.memory.id)
-        sides = [hit, *(other_sides(hit, known, shown) if hit.memory.status is Status.DISPUTED else ())]
+        sides = [hit, *(seen.other_sides(hit, known, shown) if hit.memory.status is Status.DISPUTED else ())]
         sides.sort(key=lambda side: side.memory.stated_at, reverse=True)
         shown.update(side.memory.id for side in sides)
         if len(answer) + len(sides) > limit:
-            one_sided.append(hit.memory.id)
+            seen.notes[f"{hit.memory.id} is disputed; a higher limit shows the other side too."] = False
         answer += sides
-    return answer[:limit], one_sided
+    return answer[:limit]
 
 
 def with_freshness(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAnswer:
@@ -107,31 +132,27 @@ def with_freshness(answer: SearchAnswer, checker: FreshnessChecker | None) -> Se
     return replace(answer, snippets=tuple(snippets), notes=(*answer.notes, *refuted[:NOTES_MAX]))
 
 
-def reranked(
-    reranker: Reranker,
-    query: str,
-    ranked: Sequence[RankedMemory],
-    *,
-    deadline_s: float = DEADLINE_S,
-    share: float = SHARE,
-) -> tuple[list[RankedMemory], str]:
-    """Return the list in its new order and a note, "" when all went well.
-
-    share: 0 (no change) to 1 (the reranker's order alone). The reranked part keeps its range of scores, so that what
-    follows it still does.
+def reranked(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
+    """Return the list in the reranker's order; a note where it could not say. The reranked part keeps its range of
+    scores, so that what follows it still does.
     """
+    if seen.reranker is None:
+        return ranked
     head, rest = list(ranked[:DEPTH]), list(ranked[DEPTH:])
     if len(head) < 2:
-        return [*head, *rest], ""
+        return ranked
     try:
-        scores = reranker.scores(query, [hit.memory.content for hit in head], deadline_s=deadline_s)
+        texts = [hit.memory.content for hit in head]
+        scores = seen.reranker.scores(seen.request.query, texts, deadline_s=seen.deadline_s)
     except MemoryAnchorError as error:
-        return [*head, *rest], f"Not reranked: {error}"
+        seen.notes[f"Not reranked: {error}"] = True
+        return ranked
     if scores is None:
-        return [*head, *rest], LATE
+        seen.notes[LATE] = True
+        return ranked
     opinions, fused = _scaled(scores), _scaled([hit.score for hit in head])
     low, high = min(hit.score for hit in head), max(hit.score for hit in head)
-    share = min(max(share, 0.0), 1.0)
+    share = min(max(seen.share, 0.0), 1.0)
     blended = [share * opinion + (1 - share) * own for opinion, own in zip(opinions, fused, strict=True)]
     moved = [
         replace(
@@ -142,10 +163,99 @@ def reranked(
         for hit, opinion, total in zip(head, opinions, blended, strict=True)
     ]
     order = sorted(range(len(head)), key=lambda place: (-blended[place], place))
-    return [*(moved[place] for place in order), *rest], ""
+    return [*(moved[place] for place in order), *rest]
 
 
 def _scaled(scores: Sequence[float]) -> list[float]:
     """Return the scores mapped to 0..1; all 0 where they do not differ."""
     low, high = min(scores), max(scores)
     return [(score - low) / (high - low) if high > low else 0.0 for score in scores]
+
+
+def newer_first(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
+    """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
+
+    None passes a stronger one.
+    """
+    similar, margin = seen.similar, seen.margin
+    if not similar or not margin:
+        return ranked
+    order = list(ranked)
+    for place in range(len(order) - 1, 0, -1):
+        above, below = order[place - 1], order[place]
+        nearness = max(
+            seen.similar.get((above.place, below.place), 0.0), seen.similar.get((below.place, above.place), 0.0)
+        )
+        is_newer = below.memory.happened_at > above.memory.happened_at
+        is_as_good = above.score - below.score < seen.margin and (above.relevance >= STRONG) == (
+            below.relevance >= STRONG
+        )
+        if is_newer and is_as_good and nearness >= SAME_THING:
+            order[place - 1], order[place] = below, above
+    return order
+
+
+def contradicting_first(ranked: list[RankedMemory], _: Ordering) -> list[RankedMemory]:
+    """Return the list with what may contradict an older memory right before it, wherever it stood behind.
+
+    So it stays until a human has looked, and takes the link away or ends one of the two.
+    """
+    order = list(ranked)
+    for hit in ranked:
+        older = set(hit.memory.related(Relation.MAY_CONTRADICT))
+        place = next((at for at, other in enumerate(order) if other.memory.id in older), None)
+        if place is not None and place < (at := order.index(hit)):
+            above = order[place]
+            moved = replace(hit, score=max(hit.score, above.score), relevance=max(hit.relevance, above.relevance))
+            order[place : at + 1] = [moved, *order[place:at]]
+    return order
+
+
+def folded(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
+    """Return the list without near-duplicates; the first of each group keeps the others as siblings.
+
+    A repeat in other words is folded with its twin by the link that was written with it;
+    the fuller text stays. Disputed memories are never folded.
+    """
+    distinct: list[RankedMemory] = []
+    texts: list[list[str]] = []
+    for candidate in ranked:
+        # Without articles and marks. Vectors of one text may differ: an event's holds the event before it.
+        text = [word for word in _WORD.findall(normal(candidate.memory.content)) if word not in _ARTICLES]
+        is_disputed = candidate.memory.status is Status.DISPUTED
+        for number, other in enumerate(distinct):
+            if is_disputed or other.memory.status is Status.DISPUTED:
+                continue
+            is_near = seen.similar.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
+            if texts[number] == text or (is_near and _same_words(other.memory, candidate.memory)):
+                distinct[number] = replace(other, siblings=(*other.siblings, candidate.memory))
+                break
+            if _says_again(other.memory, candidate.memory):
+                first, second = sorted((other, candidate), key=lambda hit: -len(hit.memory.content))
+                distinct[number] = replace(
+                    first,
+                    score=other.score,
+                    relevance=other.relevance,
+                    siblings=(*other.siblings, second.memory),
+                )
+                break
+        else:
+            distinct.append(candidate)
+            texts.append(text)
+    return distinct
+
+
+def _says_again(memory: Memory, other: Memory) -> bool:
+    kinds = (Relation.REPEATS, Relation.CONTAINS, Relation.CONTAINED)
+    return other.id in memory.related(*kinds) or memory.id in other.related(*kinds)
+
+
+def _same_words(memory: Memory, other: Memory) -> bool:
+    first, second = set(terms(memory.content)), set(terms(other.content))
+    return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
+
+
+FOLDING = (newer_first, folded, contradicting_first, summaries_or_events)
+"""While memories are read: it leaves fewer, so that more are read."""
+ORDER = (*FOLDING, reranked, within_limits)
+"""The steps from memories by score, strong before weak, to an answer."""

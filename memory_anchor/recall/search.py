@@ -5,7 +5,7 @@ the best of them join; `scoring` ranks them all together; only the memories that
 checked once more against the request. Going on without something (no embedder, a layer that fails, events not yet
 embedded) adds a note. Weak memories come after strong ones, in a number that the request bounds.
 
-`Searcher._rank` gives the order of an answer, step by step; `order` holds its rules.
+`Searcher._rank` gives the order of an answer; `order.ORDER` lists its steps.
 
 Rejected: asking the engine to fuse (ranks only, and each engine its own way), and keeping decoded memories between
 searches (their usage and state move, and decoding the few that are shown costs under a millisecond).
@@ -40,7 +40,7 @@ from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
-from memory_anchor.recall.order import final_order, rank_key, reranked
+from memory_anchor.recall.order import FOLDING, ORDER, SAME_THING, Ordering, rank_key
 from memory_anchor.recall.ranking import SearchOptions
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
@@ -62,15 +62,11 @@ from memory_anchor.recall.search_context import (
     words_of,
 )
 from memory_anchor.recall.snippets import (
-    SAME_THING,
     RankedMemory,
     as_weak,
     asks_about,
     behind_the_best,
-    folded,
     holding_phrases,
-    newer_first,
-    newest_first,
     prior,
     replaced_texts,
     snippet,
@@ -334,8 +330,7 @@ class Searcher:
         """Return the memories of an answer in their order: the one place where it is decided.
 
         By score, strong before weak; the newest of a kind first where that is asked for, and all of a period newest
-        first where everything in it is. Memories are read, their priors added, near-duplicates folded; a reranker has
-        its say; `final_order` bounds the weak ones and puts both sides of a dispute together.
+        first where everything in it is. Memories are read, their priors added; `ORDER` does the rest.
         """
         scored, rows = self.scores(context)
         if scored is None or not len(rows):
@@ -345,28 +340,31 @@ class Searcher:
             scored = scoring.by_time(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
         elif query.end is not None:
             scored = self._newest_of_kind(scored, query, horizon(context.now).timestamp())
+        seen = Ordering(
+            request,
+            context.notes,
+            0.0 if query.end is not None else self.options.weights.newer,
+            # Under a filter the events of a summary may have been left out, not missed.
+            scored.mirror.row_of if request.is_unfiltered and context.period is None else (),
+            self._reranker,
+            partial(self._other_sides, context),
+            self.options.weights.rerank,
+            self._rerank_deadline_s,
+        )
         order = scored.best_first()
         if phrases(request.query):
-            ranked = self._arrange(self._quoted(context, scored, order), scored, context)
+            ranked = self._fold(self._quoted(context, scored, order), scored, seen, query.using)
         else:
             read: list[RankedMemory] = []
             ranked, page = [], request.limit + SPARE
             # Folding leaves fewer: read on until there are as many as asked for.
             while len(order) and len(linked.answer_places(ranked)) < request.limit:
                 read += self._read(context, scored, order[:page])
-                ranked = self._arrange(sorted(read, key=rank_key), scored, context)
+                ranked = self._fold(sorted(read, key=rank_key), scored, seen, query.using)
                 order, page = order[page:], 2 * page
-        if self._reranker is not None and ranked:
-            share, deadline_s = self.options.weights.rerank, self._rerank_deadline_s
-            ranked, note = reranked(self._reranker, request.query, ranked, share=share, deadline_s=deadline_s)
-            if note:
-                context.notes[note] = True
-        answer, one_sided = final_order(
-            ranked, limit=request.limit, weak=request.weak, other_sides=partial(self._other_sides, context)
-        )
-        for disputed in one_sided:
-            context.notes[f"{disputed} is disputed; a higher limit shows the other side too."] = False
-        return answer
+        for step in ORDER[len(FOLDING) :]:
+            ranked = step(ranked, seen)
+        return ranked
 
     def scores(self, context: SearchContext, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
@@ -469,20 +467,19 @@ class Searcher:
         context.notes[f"{among} holds the quoted words."] = False
         return read[:PHRASE_PAGE] if asks_about(query, wanted) else []
 
-    def _arrange(self, ranked: list[RankedMemory], scored: Scored, context: SearchContext) -> list[RankedMemory]:
-        """Return the list with near-duplicates folded, the newer of two first, and no event beside its summary."""
+    def _fold(self, ranked: list[RankedMemory], scored: Scored, seen: Ordering, using: str) -> list[RankedMemory]:
+        """Return the list after the steps that need to know which memories say nearly the same."""
         if not self.options.fold or len(ranked) < 2:
             return ranked
         places = [hit.place for hit in ranked]
         with self.index.lock:
-            cosines = scored.mirror.pairwise_cosines(scored.rows[places], using=context.query.using)
+            cosines = scored.mirror.pairwise_cosines(scored.rows[places], using=using)
         pairs = zip(*np.nonzero(np.triu(cosines >= SAME_THING, 1)), strict=True)
         similar = {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
-        if similar and context.query.end is None:
-            ranked = newer_first(ranked, similar, self.options.weights.newer)
-        # Under a filter the events of a summary may have been left out, not missed.
-        findable = scored.mirror.row_of if context.request.is_unfiltered and context.period is None else ()
-        return linked.summaries_or_events(newest_first(folded(ranked, similar)), context.request, findable)
+        seen = replace(seen, similar=similar)
+        for step in FOLDING:
+            ranked = step(ranked, seen)
+        return ranked
 
     def _other_sides(
         self, context: SearchContext, hit: RankedMemory, known: Mapping[str, RankedMemory], shown: Collection[str]

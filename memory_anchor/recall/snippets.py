@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -41,14 +40,6 @@ if TYPE_CHECKING:
     from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.domain.rights import is_read_by_all_of
 
-FOLD_COSINE = 0.95
-"""Centred cosine from which two memories may be one snippet; one text said twice has 1."""
-FOLD_OVERLAP = 0.95
-"""Share of common terms they must have as well: a changed number or a negation is another memory."""
-SAME_THING = 0.6
-"""Centred cosine from which two memories say nearly the same."""
-_WORD = re.compile(r"\w+|[?%$€£¥°<>=+\-*/#]+")
-_ARTICLES = frozenset({"a", "an", "the", "its"})
 _IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
 """Shares of the prior; together 1. Use is logarithmic and full at `_FULL_USE` uses."""
 _FADED = 0.25
@@ -133,85 +124,6 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
         checked -= 0.5
     weighed = _IMPORTANCE * relative_importance(memory) + _USE * used + _PINNED * float(memory.pinned)
     return weighed + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
-
-
-def newer_first(
-    ranked: Sequence[RankedMemory], similar: Mapping[tuple[int, int], float], margin: float
-) -> list[RankedMemory]:
-    """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
-
-    similar: (place, place) -> centred cosine of those that say nearly the same. margin: how much lower its score may
-    be; 0 leaves the order. None passes a stronger one.
-    """
-    order = list(ranked)
-    for place in range(len(order) - 1, 0, -1):
-        above, below = order[place - 1], order[place]
-        nearness = max(similar.get((above.place, below.place), 0.0), similar.get((below.place, above.place), 0.0))
-        is_newer = below.memory.happened_at > above.memory.happened_at
-        is_as_good = above.score - below.score < margin and (above.relevance >= STRONG) == (below.relevance >= STRONG)
-        if is_newer and is_as_good and nearness >= SAME_THING:
-            order[place - 1], order[place] = below, above
-    return order
-
-
-def newest_first(ranked: Sequence[RankedMemory]) -> list[RankedMemory]:
-    """Return the list with what may contradict an older memory right before it, wherever it stood behind.
-
-    So it stays until a human has looked, and takes the link away or ends one of the two.
-    """
-    order = list(ranked)
-    for hit in ranked:
-        older = set(hit.memory.related(Relation.MAY_CONTRADICT))
-        place = next((at for at, other in enumerate(order) if other.memory.id in older), None)
-        if place is not None and place < (at := order.index(hit)):
-            above = order[place]
-            moved = replace(hit, score=max(hit.score, above.score), relevance=max(hit.relevance, above.relevance))
-            order[place : at + 1] = [moved, *order[place:at]]
-    return order
-
-
-def folded(ranked: Sequence[RankedMemory], similar: Mapping[tuple[int, int], float]) -> list[RankedMemory]:
-    """Return the list without near-duplicates; the first of each group keeps the others as siblings.
-
-    similar: as of `newer_first`. A repeat in other words is folded with its twin by the link that was written with it;
-    the fuller text stays. Disputed memories are never folded.
-    """
-    distinct: list[RankedMemory] = []
-    texts: list[list[str]] = []
-    for candidate in ranked:
-        # Without articles and marks. Vectors of one text may differ: an event's holds the event before it.
-        text = [word for word in _WORD.findall(normal(candidate.memory.content)) if word not in _ARTICLES]
-        is_disputed = candidate.memory.status is Status.DISPUTED
-        for number, other in enumerate(distinct):
-            if is_disputed or other.memory.status is Status.DISPUTED:
-                continue
-            is_near = similar.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
-            if texts[number] == text or (is_near and _same_words(other.memory, candidate.memory)):
-                distinct[number] = replace(other, siblings=(*other.siblings, candidate.memory))
-                break
-            if _says_again(other.memory, candidate.memory):
-                first, second = sorted((other, candidate), key=lambda hit: -len(hit.memory.content))
-                distinct[number] = replace(
-                    first,
-                    score=other.score,
-                    relevance=other.relevance,
-                    siblings=(*other.siblings, second.memory),
-                )
-                break
-        else:
-            distinct.append(candidate)
-            texts.append(text)
-    return distinct
-
-
-def _says_again(memory: Memory, other: Memory) -> bool:
-    kinds = (Relation.REPEATS, Relation.CONTAINS, Relation.CONTAINED)
-    return other.id in memory.related(*kinds) or memory.id in other.related(*kinds)
-
-
-def _same_words(memory: Memory, other: Memory) -> bool:
-    first, second = set(terms(memory.content)), set(terms(other.content))
-    return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
 
 
 def snippet(

@@ -9,7 +9,9 @@ import pytest
 
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope
-from memory_anchor.recall.order import DEPTH, LATE, reranked
+from memory_anchor.recall.order import DEPTH, LATE, SHARE, Ordering
+from memory_anchor.recall.order import reranked as step
+from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.snippets import RankedMemory
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,13 +40,20 @@ def ranking(count: int) -> list[RankedMemory]:
     ]
 
 
+def reranked(judge: Scripted, hits: list[RankedMemory], *, share: float = SHARE) -> tuple[list[RankedMemory], str]:
+    """Return the list after the reranker's step, and its note."""
+    notes: dict[str, bool] = {}
+    seen = Ordering(SearchRequest("q"), notes, 0.0, (), judge, lambda *_: (), share)
+    return step(hits, seen), "".join(notes)
+
+
 def ids(ranked: Sequence[RankedMemory]) -> list[str]:
     return [hit.memory.id for hit in ranked]
 
 
 def test_the_rerankers_favourite_comes_first() -> None:
     """Rule rerank.share: with all the weight on the reranker, its order is the order."""
-    found, note = reranked(Scripted(lambda text: int(text.split()[1])), "q", ranking(5), share=1.0)
+    found, note = reranked(Scripted(lambda text: int(text.split()[1])), ranking(5), share=1.0)
 
     assert ids(found) == ["m4", "m3", "m2", "m1", "m0"]
     assert note == ""
@@ -55,14 +64,14 @@ def test_the_fused_score_keeps_its_say() -> None:
     """Rule rerank.share: without weight nothing moves; at half a clear favourite wins over a near tie."""
     judge = Scripted(lambda text: text == "text 2")
 
-    assert ids(reranked(judge, "q", ranking(5), share=0.0)[0]) == ["m0", "m1", "m2", "m3", "m4"]
-    assert ids(reranked(judge, "q", ranking(5))[0])[:2] == ["m2", "m0"]
+    assert ids(reranked(judge, ranking(5), share=0.0)[0]) == ["m0", "m1", "m2", "m3", "m4"]
+    assert ids(reranked(judge, ranking(5))[0])[:2] == ["m2", "m0"]
 
 
 def test_what_it_did_not_see_stays_behind_what_it_saw() -> None:
     """Rule rerank.depth: bounded work; scores of the head never fall below the tail's."""
     judge = Scripted(lambda text: -int(text.split()[1]))
-    found, _ = reranked(judge, "q", ranking(DEPTH + 4), share=1.0)
+    found, _ = reranked(judge, ranking(DEPTH + 4), share=1.0)
 
     assert len(judge.seen) == DEPTH
     assert ids(found)[DEPTH:] == [f"m{n}" for n in range(DEPTH, DEPTH + 4)]
@@ -74,7 +83,7 @@ def test_what_it_did_not_see_stays_behind_what_it_saw() -> None:
 )
 def test_late_or_failing_leaves_the_order_and_says_so(answer: object, said: str) -> None:
     """Rule rerank.absence: never worse off than without one, and never silent about it."""
-    found, note = reranked(Scripted(answer), "q", ranking(4))
+    found, note = reranked(Scripted(answer), ranking(4))
 
     assert found == ranking(4)
     assert note == said
@@ -84,6 +93,6 @@ def test_one_memory_or_equal_scores_change_nothing() -> None:
     """Rule rerank.ties: nothing to say is no reordering, and one memory is not worth a model."""
     judge = Scripted(lambda _: 3)
 
-    assert ids(reranked(judge, "q", ranking(3), share=1.0)[0]) == ["m0", "m1", "m2"]
-    reranked(judge := Scripted(lambda _: 1), "q", ranking(1))
+    assert ids(reranked(judge, ranking(3), share=1.0)[0]) == ["m0", "m1", "m2"]
+    reranked(judge := Scripted(lambda _: 1), ranking(1))
     assert judge.seen == []
