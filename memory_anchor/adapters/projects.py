@@ -335,7 +335,7 @@ class Projects:
                     [str(alias) for alias in aliases],
                     str(maybe.get("project", "")),
                     str(maybe.get("why", "")),
-                    bool(maybe.get("told", False)),
+                    bool(maybe.get("hinted", maybe.get("told", False))),
                     bool(maybe.get("asked", False)),
                 )
                 for name, aliases in stored["projects"].items()
@@ -360,7 +360,7 @@ class Projects:
 
     def _json(self) -> bytes:
         likely = {
-            name: {"project": project.maybe, "why": project.why, "told": project.is_hinted, "asked": project.is_asked}
+            name: {"project": project.maybe, "why": project.why, "hinted": project.is_hinted, "asked": project.is_asked}
             for name, project in self._known.items()
             if project.maybe
         }

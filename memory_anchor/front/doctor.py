@@ -129,7 +129,13 @@ def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None)
 
 def _check(row: Record) -> Check:
     code = json_values.whole(row["exit_code"])
-    return Check(text(row["name"]), one_of(row["state"], STATES), text(row["told"]), text(row.get("fix"), ""), code)
+    return Check(
+        text(row["name"]),
+        one_of(row["state"], STATES),
+        text(row.get("finding", row.get("told"))),
+        text(row.get("fix"), ""),
+        code,
+    )
 
 
 def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:

@@ -45,11 +45,11 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. told: what was found; fix: what to do; exit_code: the command's, where this failed."""
+    """One check. finding: what was found; fix: what to do; exit_code: the command's, where this failed."""
 
     name: str
     state: State
-    told: str
+    finding: str
     fix: str = ""
     exit_code: int = 0
 

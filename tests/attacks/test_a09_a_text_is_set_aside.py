@@ -102,7 +102,7 @@ def test_a_memory_over_which_the_engine_died_twice_is_left_out_and_named(house: 
         assert [one["text"] for one in found if "Friday" in one["text"]]
         assert not [one for one in found if "word1" in one["text"]]
     assert len(killers[0].killed) == DEATHS
-    assert saved["id"] in named(house, "set aside")[0]["told"]
+    assert saved["id"] in named(house, "set aside")[0]["finding"]
     killers[0].over.set()
     assert house.run("engine", "stop").returncode == 0
     (house.data / FOLDER / RECORD).unlink()  # the cure that `doctor` names
@@ -129,7 +129,7 @@ def test_an_operation_over_which_the_engine_died_twice_is_left_out_and_named(
     found = answer(agent, "find_operations", task="roll back the deploy")["operations"]
     assert [one["name"] for one in found] == ["deploy"]
     assert len(killers[0].killed) == DEATHS
-    assert "poison.md" in " ".join(one["told"] for one in named(house, "operations"))
+    assert "poison.md" in " ".join(one["finding"] for one in named(house, "operations"))
     (folder / "poison.md").write_text("# Poison\nCall the doctor.\n")
     assert answer(agent, "find_operations", task="poison: call the doctor")["operations"][0]["name"] == "poison"
     assert len(killers[0].killed) == DEATHS

@@ -77,7 +77,7 @@ def test_no_file_ends_a_search_and_each_bad_one_is_named(
     assert not {"binary", "latin", "huge", "pipe"} & {one.name for one in found}
     doors(anchor, "how do I publish a release?")
     monkeypatch.chdir(operations)
-    problems = " ".join(check.told for check in doctor._operations(tmp_path))
+    problems = " ".join(check.finding for check in doctor._operations(tmp_path))
     for name in ("binary.md", "latin.md", "huge.md", r"new\nline.md", r"\udcff.md", "pipe.md"):
         assert f".ai/operations/{name} is left out" in problems, name
 

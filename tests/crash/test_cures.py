@@ -72,7 +72,7 @@ def test_a_mistyped_setting_or_a_value_it_cannot_have(data: Path, tmp_path: Path
     code, wrong = doctor()
 
     assert code == 2
-    assert named in wrong["settings"]["told"] and str(file) in wrong["settings"]["told"]
+    assert named in wrong["settings"]["finding"] and str(file) in wrong["settings"]["finding"]
     assert not any("restore" in check["fix"] or "salvage" in check["fix"] for check in wrong.values())
     file.write_text("embedder:\n  kind: none\n")
     healthy(data)
@@ -87,7 +87,7 @@ def test_a_qdrant_server_that_does_not_answer(data: Path, tmp_path: Path) -> Non
     code, wrong = doctor()
 
     assert code == 5
-    assert "127.0.0.1:9" in wrong["store"]["told"] and "set store.kind to edge" in wrong["store"]["told"]
+    assert "127.0.0.1:9" in wrong["store"]["finding"] and "set store.kind to edge" in wrong["store"]["finding"]
     assert "engine stop" not in wrong["store"]["fix"] and "restore" not in wrong["store"]["fix"]
     config.write_text("store:\n  kind: edge\nembedder:\n  kind: none\n")
     healthy(data)
@@ -122,7 +122,7 @@ def test_a_directory_that_another_process_holds(data: Path) -> None:
     with DirectoryLock.acquire(data, role="somebody"):
         code, wrong = doctor()
         assert code == 5
-        assert "somebody" in wrong["store"]["told"] and "let the other process finish" in wrong["store"]["fix"]
+        assert "somebody" in wrong["store"]["finding"] and "let the other process finish" in wrong["store"]["fix"]
     healthy(data)
 
 
@@ -133,7 +133,7 @@ def test_a_directory_that_is_open_to_others(data: Path) -> None:
 
     _, wrong = doctor()
 
-    assert "open to others" in wrong["data directory"]["told"]
+    assert "open to others" in wrong["data directory"]["finding"]
     follow(wrong["data directory"]["fix"])
     assert data.stat().st_mode & 0o777 == 0o700
     healthy(data)
@@ -181,7 +181,7 @@ def test_a_store_of_a_version_too_old(data: Path, older: str) -> None:
     code, wrong = doctor()
 
     fix = wrong["store"]["fix"]
-    assert code == 6 and "older memory-anchor" in wrong["store"]["told"] and "with the version that wrote it" in fix
+    assert code == 6 and "older memory-anchor" in wrong["store"]["finding"] and "with the version that wrote it" in fix
     assert run("doctor", "--salvage").exit_code == 6
     assert all(older in record.read_text() for record in records)
     taken_out, moved, brought_in = fix.partition(": ")[2].split("; then ")
@@ -231,7 +231,7 @@ def test_a_flipped_bit_in_a_vector(data: Path, tmp_path: Path) -> None:
     result = run("doctor", "--deep", "--json")
 
     (check,) = [one for one in json.loads(result.stdout)["checks"] if one["name"] == "vectors"]
-    assert result.exit_code == 6 and check["state"] == "failed" and check["told"].startswith("1 of 2 vectors")
+    assert result.exit_code == 6 and check["state"] == "failed" and check["finding"].startswith("1 of 2 vectors")
     follow(check["fix"])
     assert json.loads(run("doctor", "--deep", "--json").stdout)["ok"]
     healthy(data)

@@ -79,7 +79,7 @@ def test_a_human_key_that_is_gone(seat: Seat) -> None:
     found = wrong(seat)
 
     fix = found["human key"]["fix"]
-    assert "is gone" in found["human key"]["told"] and "never" not in found["constitution"]["told"]
+    assert "is gone" in found["human key"]["finding"] and "never" not in found["constitution"]["finding"]
     assert seat.shell(*shlex.split(fix)[1:]).returncode == 4, "no terminal, no key"
     typed(seat, fix, *GIVEN)
     assert wrong(seat) == {}
@@ -132,7 +132,7 @@ def test_a_constitution_that_cannot_be_read(seat: Seat) -> None:
 
     found = wrong(seat)["constitution"]
 
-    assert "the approved text is served" in found["told"]
+    assert "the approved text is served" in found["finding"]
     command = found["fix"].replace("memory-anchor", f"{sys.executable} -m memory_anchor", 1)
     env = {**seat.env(), "MEMORY_ANCHOR_PROJECT_DIR": str(seat.project)}
     subprocess.run(["/bin/sh", "-c", command], check=True, cwd=seat.root, env=env)
@@ -149,7 +149,7 @@ def test_a_constitution_that_never_could_be_read(seat: Seat) -> None:
 
     found = wrong(seat)["constitution"]
 
-    assert "line" in found["told"] and str(file) in found["fix"]
+    assert "line" in found["finding"] and str(file) in found["fix"]
     file.write_text(text, encoding="utf-8")
     answers = (("Your name", "alice", True), ("New passphrase", PASSPHRASE), ("Once more", PASSPHRASE))
     typed(seat, found["fix"], *answers)
@@ -167,7 +167,7 @@ def test_an_approval_that_somebody_made_up_in_the_audit_trail(seat: Seat) -> Non
 
     found = wrong(seat)["constitution"]
 
-    assert "may be an older one" in found["told"] and "by agent:made-up" in found["told"]
+    assert "may be an older one" in found["finding"] and "by agent:made-up" in found["finding"]
     assert "greenhouse" not in seat.shell("constitution", "show").stdout
     assert seat.shell(*shlex.split(found["fix"])[1:]).returncode == 4, "no terminal, no approval"
     screen = typed(seat, found["fix"], ("Old passphrase", PASSPHRASE), ("New passphrase", ""))
@@ -200,7 +200,7 @@ def test_a_purge_that_was_cut_off_before_it_erased(seat: Seat) -> None:
 
     found = wrong(seat)["purge"]
 
-    assert "before it erased anything" in found["told"] and "ferry" in seat.shell("show", gone).stdout
+    assert "before it erased anything" in found["finding"] and "ferry" in seat.shell("show", gone).stdout
     typed(seat, f"{found['fix']} --yes", *GIVEN)
     assert wrong(seat, "--audit") == {}
     assert seat.shell("show", gone).returncode == 3
@@ -262,7 +262,7 @@ def test_a_data_folder_that_cannot_be_written(open_folder: Path, state: str) -> 
     assert found.returncode == 4, found.stdout + found.stderr
     checks = {one["name"]: one for one in json.loads(found.stdout)["checks"] if one["state"] == "failed"}
     named = checks["store" if state == "a store that may not be" else "data directory"]
-    assert str(data) in named["told"]
+    assert str(data) in named["finding"]
     as_owner = [] if state == "another owner" else drop
     subprocess.run([*as_owner, "/bin/sh", "-c", named["fix"]], check=True, env=env)
     again = run("doctor", "--json")

@@ -69,7 +69,7 @@ def test_an_engine_serves_while_memories_are_exported_backed_up_reindexed_and_ex
     assert reindexed.returncode == 0, reindexed.stderr
     assert examined.returncode == 0, examined.stdout
     checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
-    assert str(pid) in checks["engine"]["told"]
+    assert str(pid) in checks["engine"]["finding"]
     assert (wire.read_state(str(home.data)) or {})["pid"] == pid
     assert home.run("export", "-").stdout == exported.stdout
     other = home.folder / "other"

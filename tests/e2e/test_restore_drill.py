@@ -54,7 +54,7 @@ def approved(seat: Seat, content: str) -> None:
 
 def doctor(seat: Seat) -> list[str]:
     checks = json.loads(seat.shell("doctor", "--audit", "--json").stdout)["checks"]
-    return [f"{c['name']}: {c['told']}" for c in checks if c["state"] != "ok" and c["name"] != "backups"]
+    return [f"{c['name']}: {c['finding']}" for c in checks if c["state"] != "ok" and c["name"] != "backups"]
 
 
 def test_a_nightly_backup_becomes_a_memory_that_goes_on(tmp_path: Path) -> None:

@@ -191,8 +191,8 @@ def test_what_a_variant_told_and_the_agent_used_is_counted(client: Client, held:
     counted = json.loads((held.data_dir / "team" / "variants.json").read_text())
     assert "whales" not in json.dumps(counted)
     plain, default = counted["plain"], counted["default"]
-    assert (plain["searches"], plain["told"], plain["heeded"]) == (2, 4, 2)
-    assert (default["searches"], default["told"], default["heeded"]) == (1, 1, 0)
+    assert (plain["searches"], plain["shown"], plain["heeded"]) == (2, 4, 2)
+    assert (default["searches"], default["shown"], default["heeded"]) == (1, 1, 0)
     assert len(plain["ms"]) == 2 == len(plain["tokens"]) and min(plain["tokens"]) > min(default["tokens"])
 
 

@@ -56,7 +56,7 @@ def test_a_file_that_is_gone_is_missed_before_and_after_the_next_write(tmp_path:
     audit.append("memory.added", {"id": "later"}, by="agent", at=AT)
 
     assert doctor._audit(tmp_path).state == "failed"
-    assert doctor._audit(tmp_path / "new").told == "nothing was written yet"
+    assert doctor._audit(tmp_path / "new").finding == "nothing was written yet"
 
 
 def test_a_head_that_is_gone_is_missed_too(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_doctor_says_of_each_kind_whether_it_could_be_asked(
         Settings.model_validate({"llm": llm}), data_dir=tmp_path, clock=ManualClock(), store=DictStore(), embedder=None
     )
     (check,) = [one for one in probe(core) if one.name == "language model"]
-    assert (check.state, words in check.told) == (status, True), check
+    assert (check.state, words in check.finding) == (status, True), check
 
 
 def test_a_program_that_fails_or_talks_only_is_unavailable(tmp_path: Path) -> None:

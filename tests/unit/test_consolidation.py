@@ -162,7 +162,7 @@ def test_a_conversation_is_not_lost_while_the_engine_is_away(tmp_path):
     put(up, *long_turns("a b", "c d", "e f", start=1))
 
     assert consolidate(up, day(300)).changed == 1
-    assert load_state(up.state_dir, "consolidation")["told_until"].startswith("2026-10-")
+    assert load_state(up.state_dir, "consolidation")["read_since"].startswith("2026-10-")
 
 
 def test_a_story_has_one_audience_and_is_as_trusted_as_its_worst_source():

@@ -65,7 +65,7 @@ def test_an_embedder_that_cannot_run_is_told_and_words_go_on(tmp_path, monkeypat
         checks = {check.name: check for check in probe(core)}
 
     assert checks["embedder"].state == "failed"
-    assert "model_path" in checks["embedder"].told
+    assert "model_path" in checks["embedder"].finding
     assert checks["store loop"].state == "ok"
     assert exit_code(list(checks.values())) == 5
 
@@ -89,7 +89,7 @@ def test_a_broken_audit_trail_is_named_by_its_line(core, anchor):
     check = doctor._audit(core.data_dir)
 
     assert (check.state, check.exit_code) == ("failed", 6)
-    assert "breaks at line 1" in check.told
+    assert "breaks at line 1" in check.finding
 
 
 def test_unreadable_settings_do_not_end_the_examination(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_unreadable_settings_do_not_end_the_examination(tmp_path, monkeypatch):
 
     states = {check.name: check for check in checks}
     assert states["settings"].state == "failed"
-    assert "colour" in states["settings"].told
+    assert "colour" in states["settings"].finding
     assert {"python", "packages", "data directory", "free space", "engine", "audit", "clients"} <= set(states)
 
 
@@ -109,9 +109,9 @@ def test_clients_are_known_by_what_is_in_their_files(tmp_path, monkeypatch):
     """Rule doctor.clients: installed is fine, half taken out is told with the command that mends it."""
     monkeypatch.chdir(tmp_path)
     env = dict(os.environ)
-    assert "installed in none" in list(doctor._clients(env))[-1].told
+    assert "installed in none" in list(doctor._clients(env))[-1].finding
     install.install("claude-code", env=env)
-    assert "claude-code (user)" in list(doctor._clients(env))[-1].told
+    assert "claude-code (user)" in list(doctor._clients(env))[-1].finding
     settings = Path(env["HOME"]) / ".claude" / "settings.json"
     settings.write_text("{}")
 

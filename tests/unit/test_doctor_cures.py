@@ -189,7 +189,7 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
 
     check = doctor._vectors(lambda at: doctor.compare_vectors(core, at), asked.append)
     assert (check.state, check.exit_code, check.fix) == ("failed", 6, "memory-anchor reindex --vectors")
-    assert entry.memory.version_id in check.told and check.told.startswith("1 of ")
+    assert entry.memory.version_id in check.finding and check.finding.startswith("1 of ")
     assert asked[-1] >= len(saved) + 2
 
     run = Reindex(store, core.services.embedder, lock=threading.RLock(), state_dir=core.data_dir / "jobs", vectors=True)

@@ -44,7 +44,7 @@ def test_a_served_memory_is_well_or_its_first_failure_is_named(held: Core) -> No
         assert code == 0 and {check["state"] for check in by_name.values()} <= {"ok", "warning"}, output
         assert list(by_name)[-1] == "mcp" and key not in output
         code, by_name, output = looked(made.base, key[:-3])
-        assert code == 4 and "it was cut" in by_name["key"]["told"] and key[:20] not in output
+        assert code == 4 and "it was cut" in by_name["key"]["finding"] and key[:20] not in output
         assert looked(made.base)[1]["key"]["state"] == "warning"
     finally:
         made.close()
@@ -74,6 +74,6 @@ def test_an_address_that_is_no_server_is_one_finding(held: Core) -> None:
         ):
             code, by_name, _ = looked(url, "x")
             assert code == exits and by_name[name]["state"] == "failed" and by_name[name]["fix"]
-            assert "\n" not in by_name[name]["told"]
+            assert "\n" not in by_name[name]["finding"]
     finally:
         other.close()

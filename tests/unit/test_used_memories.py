@@ -59,7 +59,7 @@ def test_a_memory_counts_as_used_when_the_agent_used_what_it_names(
     hooks, here = Hooks(), anchor(core, "second")
     assert RULE in hooks.answer(here, "UserPromptSubmit", {"prompt": "how do deploys of the shop go?"})
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
-    row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "told": 1, "heeded": used}
+    row = {"layer": "verified_fact", "hook": "UserPromptSubmit", "shown": 1, "heeded": used}
     assert here.maintenance.stats(heeded=True)["heeded"] == [row]
     hooks.in_background(here, "SessionEnd", {"transcript_path": transcript(tmp_path, did=did)})
     assert here.maintenance.stats(heeded=True)["heeded"] == [row]

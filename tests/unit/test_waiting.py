@@ -57,8 +57,8 @@ def test_a_status_line_the_counts_and_doctor_say_how_many_wait(core: Core) -> No
     assert "4 wait for review" in Hooks().answer(here, "Statusline", {})
     assert core.stats(here.actor.scope)["waiting"] == 4
     (review,) = [check for check in probe(core) if check.name == "review"]
-    assert "4 memories wait" in review.told
-    assert "memory-anchor review" in review.told
+    assert "4 memories wait" in review.finding
+    assert "memory-anchor review" in review.finding
 
 
 def test_what_waits_for_somebody_else_is_not_counted(core: Core) -> None:

@@ -235,8 +235,8 @@ def _served(counts: Record) -> Record:
     from memory_anchor.extensions.evaluation.metrics import median_interval, share_interval
 
     return {
-        **{name: counts[name] for name in ("searches", "told", "heeded")},
-        "heeded_share": _rounded(share_interval(whole(counts["heeded"]), whole(counts["told"])), 3),
+        **{name: counts[name] for name in ("searches", "shown", "heeded")},
+        "heeded_share": _rounded(share_interval(whole(counts["heeded"]), whole(counts["shown"])), 3),
         "ms": _rounded(median_interval(_numbers(counts["ms"])), 2),
         "tokens": _rounded(median_interval(_numbers(counts["tokens"])), 1),
     }
@@ -278,7 +278,7 @@ def _show_variants(rows: Sequence[Record], *, has_golden: bool) -> None:
     for row in rows:
         golden, served = record(row.get("golden")), record(row.get("served"))
         cells = [_share(golden["share"]), _span(golden["ms"]), _span(golden["tokens"])] if golden else ["-"] * 3
-        cells += [_share(served["heeded_share"]) if served["told"] else "-"] if served else ["-"]
+        cells += [_share(served["heeded_share"]) if served["shown"] else "-"] if served else ["-"]
         cells += [_span(served["ms"]), _span(served["tokens"])] if served else ["-"] * 2
         table.add_row(escape(text(row["variant"])), *cells)
     out.print(table)

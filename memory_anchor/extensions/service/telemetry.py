@@ -80,7 +80,7 @@ class VariantCounts:
     """The counts of one variant. ms, tokens: of its newest searches."""
 
     searches: int = 0
-    told: int = 0
+    shown: int = 0
     heeded: int = 0
     ms: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -133,7 +133,7 @@ class VariantUse:
         with self._lock:
             for id_, (variant, _) in known.items():
                 counts = self._of(variant)
-                counts.told += 1
+                counts.shown += 1
                 counts.heeded += id_ in used
             self._write_now_and_then()
 
@@ -174,7 +174,7 @@ class VariantUse:
 def _read(stored: Record) -> VariantCounts:
     return VariantCounts(
         whole(stored["searches"]),
-        whole(stored["told"]),
+        whole(stored.get("shown", stored.get("told"))),
         whole(stored["heeded"]),
         [number(ms) for ms in items(stored["ms"])][-SAMPLES_KEPT:],
         [whole(count) for count in items(stored["tokens"])][-SAMPLES_KEPT:],

@@ -349,7 +349,7 @@ def doctor(
         checks.append(check)
         if not json_:
             mark = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}[check.state]
-            out.print(f"{mark} [bold]{escaped(check.name)}[/] {escaped(check.told)}")
+            out.print(f"{mark} [bold]{escaped(check.name)}[/] {escaped(check.finding)}")
             if check.fix:
                 out.print(f"    [dim]next:[/] {escaped(check.fix)}")
     ticker.end()
