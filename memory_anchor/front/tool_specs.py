@@ -15,8 +15,8 @@ from memory_anchor.domain.requests.fields import BaseRequest, Schema, is_left_ou
 from memory_anchor.front.table import ROWS
 from memory_anchor.settings import Profile
 
-STANDARD_TOKENS_MAX = 1_500
-"""o200k tokens of names, descriptions and schemas in the standard profile."""
+STANDARD_TOKENS_MAX, MINIMAL_TOKENS_MAX = 1_400, 700
+"""o200k tokens of what is listed in these profiles, as it is sent, annotations included."""
 
 Arguments = dict[str, Json]
 Shelf = Literal["minimal", "standard", "full"]
@@ -59,18 +59,17 @@ class ToolSpec:
 
 
 TOOLS: tuple[ToolSpec, ...] = (
-    ToolSpec("get_constitution", "The project's rules (L0), whole. Follow them.", "constitution", shelf="minimal"),
+    ToolSpec("get_constitution", "The project's rules (L0). Follow them.", "constitution", shelf="minimal"),
     ToolSpec(
         "search_memory",
-        "Search long-term memory in any language, before you decide, fix or ask what may be known. weak: may be "
-        "beside the point.",
+        "Search long-term memory before you decide, fix or ask. weak: may be beside the point.",
         "search",
         shelf="minimal",
     ),
     ToolSpec(
         "save_memory",
-        "Save what later sessions must know once it is settled: a decision and why, a fix and its cause, a preference, "
-        "a rule. One self-contained statement, no secrets. replaces: id it corrects.",
+        "Save what later sessions must know: a decision, fix, preference or rule, and why. One whole statement, no "
+        "secrets. key: title. replaces: id it corrects.",
         "add",
         shelf="minimal",
         writes=True,
@@ -85,7 +84,11 @@ TOOLS: tuple[ToolSpec, ...] = (
         replay_safe=False,
     ),
     ToolSpec(
-        "promote_to_fact", "Turn a confirmed event into a fact that cites it.", "promote", shelf="minimal", writes=True
+        "promote_to_fact",
+        "Turn a confirmed event into a fact that cites it; content: the rule.",
+        "promote",
+        shelf="minimal",
+        writes=True,
     ),
     ToolSpec("propose_constitution_change", "Propose a rule change; only humans approve.", "propose", writes=True),
     ToolSpec("search_events", "Events of a time range, newest first.", "events"),

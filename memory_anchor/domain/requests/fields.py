@@ -551,6 +551,10 @@ def _given(value: Json | Moment | Tag | Citation | tuple[Tag | Citation, ...]) -
 # --- what is made from a request -------------------------------------------------------------------------------------
 
 
+OF_PROGRAMS = frozenset({"request_id"})
+"""Taken from every caller; a model has no use for it, and the protocol's own ids make its repeats harmless."""
+
+
 def tool_schema(model: type[BaseRequest]) -> Schema:
     """Return what an agent is shown of a request: types and short descriptions.
 
@@ -558,7 +562,8 @@ def tool_schema(model: type[BaseRequest]) -> Schema:
     """
     properties: Schema = {}
     shown: Schema = {"type": "object", "properties": properties}
-    for name, field in ((name, field_of(model, name)) for name in model.model_fields if name not in model.unlisted):
+    shown_names = [name for name in model.model_fields if name not in model.unlisted and name not in OF_PROGRAMS]
+    for name, field in ((name, field_of(model, name)) for name in shown_names):
         property_schema = {key: field[key] for key in ("type", "items") if key in field}
         if "items" in property_schema:
             property_schema["items"] = {"type": record(property_schema["items"])["type"]}

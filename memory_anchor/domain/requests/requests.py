@@ -108,7 +108,7 @@ class SearchMemory(BaseRequest):
     tags: TagNames = arg((), "Any of these tags.", tool="")
     since: When | None = arg(None, tool="ISO 8601")
     until: When | None = arg(None)
-    as_of: When | None = arg(None, "What was believed then.", tool="believed at")
+    as_of: When | None = arg(None, "What was believed then.", tool="")
     limit: Integer = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
     include_pending: Flag = arg(False, "Also what waits for review.", tool="", option="pending")
     detail: Flag = arg(False, "Show each channel's rank, score and weight.", tool="", option="explain")
@@ -129,9 +129,9 @@ class WriteRequest(BaseRequest):
     """A memory entry as the strategy document defines it."""
 
     content: Content = arg()
-    key: Key = arg("", "A short title.", tool="short title")
-    tags: Tags = arg((), tool="{}")
-    importance: Share = arg(DEFAULT_IMPORTANCE, tool="0-1")
+    key: Key = arg("", "A short title.", tool="")
+    tags: Tags = arg((), tool="")
+    importance: Share = arg(DEFAULT_IMPORTANCE, tool="")
     visibility: AnyVisibility | None = arg(None, tool="conversation, agent, project (default), user, account")
     files: Files = arg((), "path or path:10-20; repeatable.", tool="path or path:10-20")
     source: str | None = arg(None, "human, agent, document, or how it was written.")
@@ -169,7 +169,7 @@ class SaveMemory(WriteRequest):
     type: AnyType = arg(MemoryType.FACT, tool=_types_of(Layer.VERIFIED_FACT, MemoryType.FACT))
     layer: AnyLayer | None = arg(None)
     confidence: Share | None = arg(
-        None, "0 to 1; default: by its words.", tool="{}, default 0.9, hedged 0.8; below waits for review"
+        None, "0 to 1; default: by its words.", tool="{}, default 0.9; below waits for review"
     )
     replaces: Label = arg("", "The id of what it corrects.", tool="")
 
@@ -193,7 +193,7 @@ class PromoteToFact(BaseRequest):
     unlisted = frozenset({"request_id"})
 
     event_id: Identifier = arg()
-    content: Content | None = arg(None, tool="the general rule")
+    content: Content | None = arg(None, tool="")
     confidence: Share | None = arg(None)
     request_id: RequestId = arg("")
 
