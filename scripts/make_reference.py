@@ -63,9 +63,26 @@ def commands() -> str:
     return "\n".join(lines)
 
 
+MORE = (
+    "log",
+    "history",
+    "profile",
+    "pin",
+    "context",
+    "knowledge",
+    "sessions",
+    "handoff",
+    "projects",
+    "export",
+    "stats",
+)
+MORE += ("jobs", "engine", "uninstall", "reindex", "migrate", "extract", "eval", "hook", "statusline", "lorebook")
+"""Commands that the first list of the help leaves out, and that are no older spellings."""
+
+
 def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, command in sorted(group.commands.items()):
-        if command.hidden:
+        if not words and command.hidden and name not in MORE:
             continue
         if hasattr(command, "commands"):
             yield from _commands(command, (*words, name))
@@ -248,6 +265,10 @@ CLIENTS = {
     "gemini": "Gemini CLI",
     "cursor": "Cursor",
     "vscode": "VS Code",
+    "claude-desktop": "Claude Desktop",
+    "windsurf": "Windsurf",
+    "zed": "Zed",
+    "opencode": "opencode",
 }
 """The clients that `install` writes for, by the names people know them by."""
 HOOKS = {

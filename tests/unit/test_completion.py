@@ -47,7 +47,7 @@ def completed(run: Run, line: str, shell: str = "bash") -> list[str]:
         ("list --status d", {"disputed"}),
         ("search x --since yes", {"yesterday"}),
         ("add x --visibility us", {"user"}),
-        ("install c", {"claude-code", "codex", "cursor"}),
+        ("install c", {"claude-code", "claude-desktop", "codex", "cursor"}),
         ("import --from m", {"mem0", "markdown"}),
         ("export out --to m", {"markdown"}),
         ("review --resolution keep", {"keep_new", "keep_old", "keep_both"}),

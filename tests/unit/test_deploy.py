@@ -19,8 +19,6 @@ DEPLOY = ROOT / "deploy"
 PORT = HttpSettings().port
 PATHS = set(json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"])
 SETTING = re.compile(r"\bMEMORY_ANCHOR_[A-Z_]+")
-OURS = {"MEMORY_ANCHOR_RELEASE"}
-"""A variable of the compose file itself."""
 
 
 def text(name: str) -> str:
@@ -30,7 +28,7 @@ def text(name: str) -> str:
 def test_every_setting_and_port_that_a_file_names_exists() -> None:
     """Rule settings.names: a mistyped variable would end the server at its start."""
     for path in DEPLOY.iterdir():
-        named = set(SETTING.findall(path.read_text(encoding="utf-8"))) - OURS
+        named = set(SETTING.findall(path.read_text(encoding="utf-8")))
         assert env_names.unknown_setting(dict.fromkeys(named, "x")) == "", path.name
         for port in re.findall(r":(8\d{3})\b", path.read_text(encoding="utf-8")):
             assert int(port) == PORT, path.name

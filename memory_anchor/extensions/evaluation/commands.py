@@ -37,7 +37,7 @@ SHOWN_CHANGES = 20
 def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
     variants = group(app, "variants", "Ways of recall side by side (`variants` in the settings).")
-    variants.command("report")(report)
+    variants.command("report")(report_variants)
 
 
 @handle_errors
@@ -56,10 +56,16 @@ def evaluate(
             autocompletion=completing.variants,
         ),
     ] = None,
+    in_service: Annotated[
+        bool, typer.Option("--in-service", help="Configured variants: these questions, and use in service.")
+    ] = False,
     golden: Annotated[bool, typer.Option("--golden", hidden=True)] = False,  # noqa: ARG001 - what it always does
     json_: JsonOption = False,
 ) -> None:
     """Ask your golden questions of your own memory: recall, time and tokens, under other settings too."""
+    if in_service:
+        report_variants(json_=json_)
+        return
     if save is not None and remove is not None:
         raise BadInput("--save and --remove are given together; allowed is one of them at a time")
     if save is not None or remove is not None:
@@ -206,7 +212,7 @@ VARIANT_COLUMNS = ("golden found", "golden ms", "golden tokens", "heeded", "serv
 
 
 @handle_errors
-def report(json_: JsonOption = False) -> None:
+def report_variants(json_: JsonOption = False) -> None:
     """Compare variants: golden questions, heeded memories, tokens and times, with intervals."""
     from memory_anchor.extensions.evaluation import golden
 

@@ -57,6 +57,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _undone(answer: Record, values: Values) -> None:
+    if "outcome" in answer:
+        show_outcome(answer, False)
+        return
     done = "nothing to undo" if not answer["steps"] else "undone" if values["apply"] else "would undo"
     out.print(f"{done}: {escaped(answer['what'])}")
     for step in records(answer["steps"]):
@@ -380,8 +383,14 @@ def _switch(name: str, *, on: bool, about: str) -> Command:
     )
 
 
+def _undo_calls(values: Values) -> list[tuple[str, Values]]:
+    """Return the call that undoes what was said: of an id, its archiving."""
+    what = str(values["what"] or "")
+    return [("restore", {"id": full_id(what)})] if what not in ("", "last") else [("undo", values)]
+
+
 COMMANDS = (
-    Command("undo", asks.Undo, _undone, ("what",), human=True),
+    Command("undo", asks.Undo, _undone, ("what",), human=True, calls=_undo_calls),
     Command("stats", asks.ReadStats, _stats, at=True),
     Command("due", asks.ListDue, _due),
     Command(

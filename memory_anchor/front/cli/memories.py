@@ -54,7 +54,10 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.shorthand import only_match
 
 
-def _search(answer: Record, _: Values) -> None:
+def _search(answer: Record, values: Values) -> None:
+    if "reasons" in answer:
+        _why_not(answer, values)
+        return
     SHOWN_IDS.extend(str(snippet["id"]) for snippet in records(answer["snippets"]))
     for snippet in records(answer["snippets"]):
         when = local_time(snippet.get("when", ""))
@@ -72,6 +75,17 @@ def _search(answer: Record, _: Values) -> None:
         print_dim(text(note))
         if "not embedded yet" in text(note):
             print_dim("an engine embeds them: `memory-anchor engine start`, or an agent's next session")
+
+
+def _search_calls(values: Values) -> list[tuple[str, Values]]:
+    why_not = values.pop("why_not", None)
+    if why_not is None:
+        return [("search", values)]
+    return [("why_not", {"id": why_not, "query": values["query"], "at": values.get("at")})]
+
+
+def _pin_calls(values: Values) -> list[tuple[str, Values]]:
+    return [("unpin" if values.pop("off", False) else "pin", values)]
 
 
 def _why_not(answer: Record, values: Values) -> None:
@@ -182,12 +196,14 @@ def _read_json(path: Path) -> Json:
 
 
 OBSERVATION = option("observation", Path | None, None, "An observation as JSON (.ai/operations/templates).")
+WHY_NOT = option("why_not", str | None, None, "Explain why this memory is not among them.", "--why-not", metavar="ID")
+OFF = option("off", bool, False, "Unpin it.", "--off")
 JUDGEMENT = (
     option("epistemic", str | None, None, "hypothesis, verified or refuted, instead of a text."),
     option("shown_by", str | None, None, "The command or link that showed it."),
 )
 COMMANDS = (
-    Command("search", asks.SearchMemory, _search, ("query",), at=True),
+    Command("search", asks.SearchMemory, _search, ("query",), at=True, extra=(WHY_NOT,), calls=_search_calls),
     Command(
         "add",
         asks.SaveMemory,
@@ -213,7 +229,7 @@ COMMANDS = (
         extra=JUDGEMENT,
         calls=_edit_calls,
     ),
-    Command("pin", asks.PinMemory, _outcome, ("id",), human=True),
+    Command("pin", asks.PinMemory, _outcome, ("id",), human=True, extra=(OFF,), calls=_pin_calls),
     Command("unpin", asks.UnpinMemory, _outcome, ("id",), human=True),
     Command("forget", asks.ForgetMemory, _outcome, ("id",), human=True),
     Command("restore", asks.RestoreMemory, _outcome, ("id",), human=True),

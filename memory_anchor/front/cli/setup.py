@@ -40,8 +40,11 @@ def register(app: typer.Typer) -> None:
 ClientArgument = Annotated[
     str,
     typer.Argument(
-        help="claude-code, codex, gemini, cursor, vscode or json.",
-        autocompletion=completing.words("claude-code", "codex", "gemini", "cursor", "vscode", "json"),
+        help="claude-code, codex, gemini, cursor, vscode, claude-desktop, windsurf, zed, opencode or json.",
+        autocompletion=completing.words(
+            *("claude-code", "codex", "gemini", "cursor", "vscode", "claude-desktop", "windsurf", "zed", "opencode"),
+            "json",
+        ),
     ),
 ]
 ScopeOption = Annotated[str, completing.choice("user", "project")]

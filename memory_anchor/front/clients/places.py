@@ -210,8 +210,14 @@ def _container(text: str, at: int, depth: int) -> _JsonNode:
 NAME = "memory-anchor"
 CODEX_NAME = "memory_anchor"
 """Codex joins server and tool name to an identifier; a hyphen in it is rewritten, so it gets none."""
-CLIENTS = ("claude-code", "codex", "gemini", "cursor", "vscode", "json")
+CLIENTS = (
+    *("claude-code", "codex", "gemini", "cursor", "vscode", "claude-desktop", "windsurf", "zed", "opencode"),
+    "json",
+)
+USER_ONLY = ("claude-desktop", "windsurf")
+"""Clients without a configuration beside a project."""
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "cursor": "cursor", "vscode": "code"}
+PROGRAMS |= {"claude-desktop": "claude-desktop", "windsurf": "windsurf", "zed": "zed", "opencode": "opencode"}
 """The program of a client, by which it is detected, or else by the folder of its files."""
 HOOKED = ("claude-code", "codex")
 """Clients that run our hooks, so that their sessions can be learned from."""
@@ -305,6 +311,25 @@ def parts_of(
         case "vscode":
             file = _vscode_user(home, env) / "mcp.json" if user else project / ".vscode" / "mcp.json"
             return (Part(file, "json-server", ("servers", NAME), {"type": "stdio", **server}),)
+        case "claude-desktop" if user:
+            file = _application_folder(home, env, "Claude") / "claude_desktop_config.json"
+            return (Part(file, "json-server", ("mcpServers", NAME), server),)
+        case "windsurf" if user:
+            file = home / ".codeium" / "windsurf" / "mcp_config.json"
+            return (Part(file, "json-server", ("mcpServers", NAME), server),)
+        case "zed":
+            folder = _config_folder(home, env, "zed", "Zed") if user else project / ".zed"
+            return (
+                Part(
+                    folder / "settings.json", "json-server", ("context_servers", NAME), {"source": "custom", **server}
+                ),
+            )
+        case "opencode":
+            folder = _config_folder(home, env, "opencode", "opencode") if user else project
+            local: Record = {"type": "local", "command": [*command, "mcp"], "enabled": True}
+            places = _places_of(env)
+            entry: Record = {**local, **({"environment": places} if places else {})}
+            return (Part(folder / "opencode.json", "json-server", ("mcp", NAME), entry),)
     return ()
 
 
@@ -367,10 +392,11 @@ def by_process(part: Part, command: tuple[str, ...], env: Mapping[str, str]) -> 
 
 def starts_us(entry: Json) -> bool:
     """Return whether a server's entry starts this product: by its script, its module, or a runner."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
+    if not isinstance(entry, dict):
         return False
-    args = entry.get("args")
-    words = [entry["command"], *(str(word) for word in args)] if isinstance(args, list) else [entry["command"]]
+    # opencode has command and arguments in one list
+    parts = [[part] if isinstance(part, str) else part for part in (entry.get("command"), entry.get("args"))]
+    words = [str(word) for part in parts if isinstance(part, list) for word in part]
     names = {re.sub(r"\.exe$", "", word.replace("\\", "/").rpartition("/")[2]) for word in words[:SERVER_WORDS_MAX]}
     return "mcp" in words and bool(names & {NAME, "memory_anchor"})
 
@@ -389,8 +415,20 @@ def _is_ours(hook: Record) -> bool:
 
 
 def _vscode_user(home: Path, env: Mapping[str, str]) -> Path:
+    return _application_folder(home, env, "Code") / "User"
+
+
+def _application_folder(home: Path, env: Mapping[str, str], name: str) -> Path:
+    """Return where a desktop program keeps its settings."""
     if sys.platform == "win32":
-        return Path(env.get("APPDATA") or home / "AppData" / "Roaming") / "Code" / "User"
+        return Path(env.get("APPDATA") or home / "AppData" / "Roaming") / name
     if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "Code" / "User"
-    return Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "Code" / "User"
+        return home / "Library" / "Application Support" / name
+    return Path(env.get("XDG_CONFIG_HOME") or home / ".config") / name
+
+
+def _config_folder(home: Path, env: Mapping[str, str], name: str, on_windows: str) -> Path:
+    """Return where a program keeps its settings that uses `.config` on every Unix."""
+    if sys.platform == "win32":
+        return Path(env.get("APPDATA") or home / "AppData" / "Roaming") / on_windows
+    return Path(env.get("XDG_CONFIG_HOME") or home / ".config") / name

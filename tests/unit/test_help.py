@@ -1,0 +1,52 @@
+"""The help: 24 commands a new user needs, in groups, and older spellings that still work."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from memory_anchor.front.cli.app import MORE, PANELS, app
+
+FIRST = [name for names in PANELS.values() for name in names]
+
+
+def shown(*words: str) -> str:
+    return CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "100"}).stdout
+
+
+def test_the_first_list_has_at_most_24_commands_in_five_groups() -> None:
+    """Issue help: grouped by when they are needed; the others are named below."""
+    page = shown()
+    listed = re.findall(r"^[│ ] ?([a-z][a-z-]+)  +[A-Z]", page, re.M)
+
+    assert sorted(listed) == sorted(FIRST) and len(FIRST) <= 24
+    assert [page.index(panel) for panel in PANELS] == sorted(page.index(panel) for panel in PANELS)
+    assert all(name in page for name in MORE) and "statusline" not in page and "why-not" not in page
+
+
+@pytest.mark.parametrize("words", [(), ("search",), ("backup", "create"), ("review",)])
+def test_a_switch_shows_no_type(words: tuple[str, ...]) -> None:
+    assert "<bool>" not in shown(*words) and "BOOLEAN" not in shown(*words) and "--" in shown(*words)
+
+
+def test_a_merged_command_does_what_the_older_one_did(run) -> None:  # type: ignore[no-untyped-def]
+    """Issue help: doubles are merged; the older spelling works for one release."""
+    id = json.loads(run("add", "We deploy with blue-green releases", "--json").stdout)["id"]
+
+    def answer(*words: str) -> dict[str, object]:
+        done = run(*words, "--json")
+        assert done.exit_code == 0, done.stdout
+        return dict(json.loads(done.stdout))
+
+    question = "which editor is used"
+    assert answer("search", question, "--why-not", id)["reasons"] == answer("why-not", id, question)["reasons"]
+    answer("pin", id)
+    assert answer("pin", id, "--off")["outcome"] == "updated"
+    answer("forget", id)
+    assert answer("undo", id)["outcome"] == "updated" and answer("search", "how do we deploy")["snippets"]
+    answer("forget", id)
+    assert answer("restore", id)["outcome"] == "updated"
+    assert run("search", question, "--why-not", id).exit_code == 0 and run("undo", "nothing").exit_code == 3
