@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from memory_anchor.base.json_values import Record, whole
@@ -16,9 +14,7 @@ RULES = "constitution.rules"
 
 
 class HumanKey:
-    """The installation's human key, for one project. stricter: what the settings add to the key's own rules.
-
-    changing: wraps a change of the key file."""
+    """The installation's human key, for one project. stricter: what the settings add to the key's own rules."""
 
     def __init__(
         self,
@@ -28,9 +24,7 @@ class HumanKey:
         *,
         stricter: Rules,
         project_id: str,
-        changing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._changing = changing
         self._keys = keys
         self._audit = audit
         self._clock = clock
@@ -82,14 +76,13 @@ class HumanKey:
 
         Raises Refused: the passphrase. BadInput: no such interval.
         """
-        with self._changing():
-            signer = self.unlock(passphrase)
-            current = signer.rules
-            rules = self._keys.set_rules(
-                passphrase,
-                min_interval_s=current.min_interval_s if min_interval_s is None else min_interval_s,
-                distinct_approvers=current.distinct_approvers if distinct_approvers is None else distinct_approvers,
-            )
+        signer = self.unlock(passphrase)
+        current = signer.rules
+        rules = self._keys.set_rules(
+            passphrase,
+            min_interval_s=current.min_interval_s if min_interval_s is None else min_interval_s,
+            distinct_approvers=current.distinct_approvers if distinct_approvers is None else distinct_approvers,
+        )
         self._record(RULES, asdict(rules), by=signer.approver.name)
         return rules
 

@@ -33,9 +33,6 @@ CHALLENGE_CALL = "human_challenge"
 GOOD_FOR = timedelta(seconds=60)
 """From challenge to signed request: both come after the passphrase, so typing time does not count."""
 OUTSTANDING_MAX = 256
-FOLDER = "challenges"
-CHALLENGE_MAX = 100
-SWEPT_EVERY = 64
 MAX_PART = 400
 """Characters of one part of a proof."""
 CALLER_FIELDS = ("account", "project", "user", "agent", "client", "conversation", "project_dir", "zone", "read_only")
