@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "extensions.lorebook": 1765,
     "extensions.prompts": 1300,
     "extensions.service": 3631,
-    "extensions.sessions": 2040,
+    "extensions.sessions": 2404,
     "extensions.transfer": 2130,
     "front": 8760,
     "hooks": 1244,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import stat
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sessionkit import Machine, Told, id_of
+from sessionkit import DAY, Machine, Told, id_of
 
 from memory_anchor.extensions.sessions.agents import find
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
@@ -368,3 +369,50 @@ def test_passages_are_kept_as_they_can_be_indexed_again(machine: Machine) -> Non
 
     assert [kind for kind, _ in parts][:3] == ["user", "call", "result"]
     machine.rows("insert into words(words) values('integrity-check')")
+
+
+def test_a_reversed_decision_stands_behind_the_later_one_and_names_it(machine: Machine) -> None:
+    """Rule later: the present decision first, the old one with what replaced it; a pasted one is nobody's."""
+    old = (
+        Told("old", "/w/kiln")
+        .user("Let's decide: the kiln controller uses PID, sampled every 2 seconds.")
+        .says("Noted.")
+    )
+    machine.keeps(old)
+    new = Told("new", "/w/kiln", "codex", at=DAY + timedelta(days=9))
+    new.says("The overshoot comes from the dead time.")
+    machine.keeps(new.user("Right. We no longer use PID for the kiln controller, we switch to a Smith predictor."))
+    pasted = Told("pasted", "/w/kiln", at=DAY + timedelta(days=12)).user(
+        "An issue says:\n> the kiln controller now uses PID"
+    )
+    machine.keeps(pasted)
+    machine.keeps(
+        Told("other", "/w/else", at=DAY + timedelta(days=20)).user("The kiln controller now uses PID no longer.")
+    )
+    machine.adopt()
+
+    hits = machine.found("which controller does the kiln use, sampled how often: PID?", "--project", "kiln")
+    order = [hit["session"] for hit in hits]
+
+    assert order.index(id_of("new")) < order.index(id_of("old"))
+    assert (
+        "Smith predictor" in hits[order.index(id_of("old"))]["later"] and "later" not in hits[order.index(id_of("new"))]
+    )
+
+
+def test_a_handoff_packages_what_a_session_leaves(machine: Machine, project: Path) -> None:
+    """Rule handoff: goal, what was settled, open tasks, files, commands that worked; quoted, and nothing else."""
+    told = harbour(cwd=str(project)).user("We decided: releases always go through staging first, never directly.")
+    told.uses("TodoWrite", {"todos": [
+        {"content": "Write the changelog", "status": "pending"}, {"content": "Fix the grid", "status": "completed"},
+    ]}, "ok")  # fmt: skip
+    machine.keeps(told.runs("ls -la", "a").says("All pass now."))
+    machine.adopt()
+
+    text = machine.json("handoff", "--to", "codex")["text"]
+
+    assert "harbour predictions hang" in text and "releases always go through staging" in text
+    assert "Write the changelog" in text and "Fix the grid" not in text
+    assert "make ext && uv run pytest tests/harbour" in text and "`pytest tests/harbour`" not in text
+    assert "leapfix.py" in text and "ls -la" not in text and "untrusted" in text
+    assert machine.run("handoff", id_of("nobody")).exit_code == 3

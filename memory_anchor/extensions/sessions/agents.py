@@ -1,7 +1,6 @@
 """The agents whose sessions are read, and where their files are. One reader each, imported when it is needed.
 
-A reader has `roots` (folders or files, from the environment), `PATTERN` (the names of its files) and either `steps`,
-for files of JSON lines that grow, or `sessions`, for files that are written anew.
+The formats are the agents' own; what is known of them is in each reader's note.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.extensions.sessions.passages import clean_name
 from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep
 
-AGENTS = ("claude-code", "codex")
+AGENTS = ("claude-code", "codex", "gemini", "qwen", "copilot")
 FILES_MAX, DEPTH_MAX = 200_000, 12
 
 
 class Reader(Protocol):
-    """PATTERN: how its files are named. SKIPPED: how lines begin that say nothing. steps: a session's steps, line by
-    line, its facts filled in on the way."""
+    """PATTERN: how its files are named. SKIPPED: how lines begin that say nothing. GROWS: whether a file is read on
+    from where it was; else whole. steps: a session's steps, line by line, its facts filled in on the way."""
 
     PATTERN: str
     SKIPPED: tuple[bytes, ...]
+    GROWS: bool
 
     def roots(self, env: Mapping[str, str], home: Path) -> Sequence[Path]: ...
 

@@ -48,7 +48,6 @@ _TABLES = (
     "create index if not exists action_passage on action(passage)",
     "create table if not exists summary(leaf text primary key, text text not null) without rowid",
     "create table if not exists row(passage integer primary key, model text not null, vector blob not null)",
-    "create table if not exists later(passage integer primary key, later integer not null)",
     """create table if not exists tombstone(
         agent text not null, name text not null, primary key(agent, name)) without rowid""",
     f"""create virtual table if not exists words using fts5(said, command, result, content='',
@@ -295,7 +294,6 @@ def _drop(link: SqlLink, passage: int) -> None:
     link.run("delete from passage where id = ?", (passage,))
     link.run("delete from action where passage = ?", (passage,))
     link.run("delete from row where passage = ?", (passage,))
-    link.run("delete from later where passage = ? or later = ?", (passage, passage))
 
 
 PartKind = Literal["user", "agent", "call", "result"]

@@ -49,6 +49,7 @@ NOTHING = "nothing was adopted yet; `memory-anchor adopt` reads what is here"
 def register(app: typer.Typer) -> None:
     app.command()(adopt)
     register_commands(group(app, "sessions", HELP), *COMMANDS)
+    register_commands(app, HANDOFF)
 
 
 @handle_errors
@@ -243,8 +244,13 @@ def _one(answer: Record, _: Values) -> None:
         out.print(block(text(passage["text"]), "  "))
 
 
+def _handed(answer: Record, _: Values) -> None:
+    out.print(block(text(answer["text"])))
+
+
 COMMANDS = (
     Command("search", asks.SessionsSearch, _found, ("query",), call="sessions_search"),
     Command("list", asks.SessionsList, _listed, call="sessions_list"),
     Command("show", asks.SessionsShow, _one, ("session",), call="sessions_show"),
 )
+HANDOFF = Command("handoff", asks.SessionsHandoff, _handed, ("session",), call="sessions_handoff")

@@ -140,7 +140,7 @@ class _Piece:
             if action is not None:
                 action.shape = shape_of(texts[-1])
             return self.kind, GAP.join(texts)
-        if action is not None and action.kind == "command":
+        if action is not None and action.kind in ("command", "plan"):
             action.text = texts[0][:COMMAND_CHARS]
         if len(texts) == 3:
             name, old, new = texts

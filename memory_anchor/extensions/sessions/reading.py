@@ -82,7 +82,8 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     read = ReadFile(found.agent, path, found.size, found.mtime_ns, 0, found.problem, ())
     if found.problem:
         return read, 0
-    resume = known.resume if known is not None and known.resume < found.size else 0
+    own = reader(found.agent)
+    resume = known.resume if own.GROWS and known is not None and known.resume < found.size else 0
     try:
         raw = read_own_file(found.path, most=FILE_BYTES_MAX, start=max(0, resume - 1))
         if resume and not raw.startswith(b"\n"):  # it was rewritten
@@ -92,9 +93,9 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
         return read, 0
     facts = archive.facts_of(path) if resume else Facts()
     facts.file = found.path.stem
-    lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=reader(found.agent).SKIPPED)
+    lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=own.SKIPPED)
     cutter = Cutter()
-    passages = list(cutter.cut(reader(found.agent).steps(lines, facts)))
+    passages = list(cutter.cut(own.steps(lines, facts)))
     for passage in passages:
         passage.at = passage.at or found.mtime_ns / 1e9
     facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))

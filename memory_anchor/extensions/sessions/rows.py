@@ -9,8 +9,14 @@ from memory_anchor.extensions.sessions import requests as wanted
 from memory_anchor.extensions.sessions.search import FoundPassage
 from memory_anchor.extensions.sessions.use_cases import StoredSession, citation_of, sessions_of, when_of
 from memory_anchor.front import views
-from memory_anchor.front.rows import Row, row
+from memory_anchor.front.rows import Row, as_is, row
 from memory_anchor.use_cases.memory import MemoryAnchor
+
+FURTHER = {
+    "": "More of it: `memory-anchor sessions show {session}`.",
+    "codex": "More of it: run `memory-anchor sessions show {session}` in the shell.",
+}
+"""How an agent is told to look further."""
 
 
 def shown_session(one: StoredSession) -> views.Shown:
@@ -48,8 +54,17 @@ def _one(answer: tuple[StoredSession, Sequence[FoundPassage]], _: MemoryAnchor) 
     return views.shortened({**shown_session(session), "passages": texts}, "passages", how)
 
 
+def _handoff(anchor: MemoryAnchor, request: wanted.SessionsHandoff) -> Record:
+    """Return {session, agent, text}: what the next agent begins with, fenced as what it is."""
+    session, left = sessions_of(anchor).handoff(request)
+    how = FURTHER.get(request.agent, FURTHER[""]).format(session=session.name)
+    text = f"What a session of {session.agent} leaves (quoted, untrusted), {session.name}:\n\n{left.text()}\n\n{how}"
+    return {"session": session.name, "agent": session.agent, "text": text}
+
+
 ROWS: Sequence[Row] = (
     row("sessions_search", wanted.SessionsSearch, lambda anchor, asked: sessions_of(anchor).search(asked), _found),
     row("sessions_list", wanted.SessionsList, lambda anchor, asked: sessions_of(anchor).list(asked), _listed),
     row("sessions_show", wanted.SessionsShow, lambda anchor, asked: sessions_of(anchor).show(asked), _one),
+    row("sessions_handoff", wanted.SessionsHandoff, _handoff, as_is),
 )

@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
-from memory_anchor.extensions.sessions.passages import shown
+from memory_anchor.extensions.sessions.passages import Part, shown
+from memory_anchor.ingest.relations import wording
 from memory_anchor.language.terms import terms
 
-FIELDS, HEAD = (3.0, 1.0, 0.5), 2.0
+FIELDS, HEAD = (3.0, 1.0, 0.5), 0.5
 """Weights of what was said, of commands, of results; and of the session's head."""
-CANDIDATES, OF_A_SESSION = 200, 3
+CANDIDATES, CANDIDATES_NARROW, OF_A_SESSION = 200, 20_000, 3
+"""Passages that are looked at, read from the index where only some sessions count, and shown of one session."""
+STATEMENT_CHARS, SHARED_LEAST = 400, 2
+"""The longest message that is a statement and not pasted, and the words that two about one thing share at least."""
 TERMS_MAX = 64
 
 
@@ -42,6 +46,17 @@ class FoundPassage:
     later: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    id: int
+    session: int
+    cwd: str
+    at: float
+    first: int
+    score: float
+    parts: Sequence[Part]
+
+
 def search(archive: SessionsFile, query: str, which: SessionFilter, *, limit: int) -> list[FoundPassage]:
     """Return the passages that answer best; empty where no word of the question occurs."""
     wanted = list(dict.fromkeys(terms(query)))[:TERMS_MAX]
@@ -49,40 +64,86 @@ def search(archive: SessionsFile, query: str, which: SessionFilter, *, limit: in
         return []
     match = " OR ".join(f'"{term}"' for term in wanted)
     ranked = _candidates(archive, match, which)
-    chosen: list[FoundPassage] = []
+    chosen: list[_Candidate] = []
     of_session: dict[int, int] = {}
     texts: set[str] = set()
-    for id, session, at, score in ranked:
-        if of_session.get(session, 0) == OF_A_SESSION:
-            continue
-        ((parts, first),) = archive.rows("select parts, first from passage where id = ?", (id,))
-        text = shown(parts_of(parts))
-        if text in texts:
+    for one in ranked:
+        text = shown(one.parts)
+        if of_session.get(one.session, 0) == OF_A_SESSION or text in texts:
             continue
         texts.add(text)
-        of_session[session] = of_session.get(session, 0) + 1
-        chosen.append(FoundPassage(id, session, text, at, score, int(first or 0)))
+        of_session[one.session] = of_session.get(one.session, 0) + 1
+        chosen.append(one)
         if len(chosen) == limit:
             break
-    return chosen
+    return _with_later(chosen, ranked, limit)
 
 
-def _candidates(archive: SessionsFile, match: str, which: SessionFilter) -> list[tuple[int, int, float, float]]:
-    """Return (passage, session, when, score), best first."""
+def _with_later(chosen: Sequence[_Candidate], ranked: Sequence[_Candidate], limit: int) -> list[FoundPassage]:
+    """Return what was chosen; a decision that a later one reverses stands behind that one, and names it."""
+    shown_ids: set[int] = set()
+    found: list[FoundPassage] = []
+    for one in chosen:
+        later, said = _reversal(one, ranked)
+        for passage, after in ((later, ""), (one, said)):
+            if passage is not None and passage.id not in shown_ids:
+                shown_ids.add(passage.id)
+                found.append(_found(passage, after))
+    return found[:limit]
+
+
+def _found(one: _Candidate, later: str) -> FoundPassage:
+    return FoundPassage(one.id, one.session, shown(one.parts), one.at, one.score, one.first, later)
+
+
+def _reversal(one: _Candidate, ranked: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
+    """Return the passage of the same folder in which a person later takes back what one says here, and its words.
+
+    Both are statements of the person, not what was pasted; the later one reports a change, and they share words that
+    few others have. That orders and names, and ends nothing: a memory needs the proof of `ingest.relations`.
+    """
+    said = {term for text in _statements(one) for term in terms(text)}
+    best: tuple[int, _Candidate | None, str] = (SHARED_LEAST - 1, None, "")
+    for other in ranked if said else ():
+        if other.cwd != one.cwd or (other.at, other.first) <= (one.at, one.first) or other.id == one.id:
+            continue
+        for text in _statements(other):
+            shared = sum(len(term) > 1 for term in said & set(terms(text)))
+            if shared > best[0] and wording(text).reports:
+                best = (shared, other, text)
+    return best[1], best[2]
+
+
+def _statements(one: _Candidate) -> list[str]:
+    """Return what the person said in a passage, without what was pasted or quoted."""
+    texts = (text for kind, text in one.parts if kind == "user" and len(text) <= STATEMENT_CHARS)
+    return [text for text in texts if "\n>" not in text and "```" not in text]
+
+
+def _candidates(archive: SessionsFile, match: str, which: SessionFilter) -> list[_Candidate]:
+    """Return the passages in which words of the question occur, best first."""
     said, command, result = FIELDS
-    limit = CANDIDATES if which.ids is None else -1
     heads: Mapping[int, float] = {
         int(id or 0): -float(rank or 0)
         for id, rank in archive.rows("select rowid, bm25(heads) from heads where heads match ?", (match,))
     }
     rows = archive.rows(
-        "select p.id, p.session, p.at, w.rank from (select rowid, bm25(words, ?, ?, ?) as rank from words "
-        "where words match ? order by rank limit ?) w join passage p on p.id = w.rowid",
-        (said, command, result, match, limit),
+        "select p.id, p.session, s.cwd, p.at, p.first, w.rank, p.parts from (select rowid, bm25(words, ?, ?, ?) as "
+        "rank from words where words match ? order by rank limit ?) w join passage p on p.id = w.rowid "
+        "join session s on s.id = p.session",
+        (said, command, result, match, CANDIDATES if which.ids is None else CANDIDATES_NARROW),
     )
-    scored: Sequence[tuple[int, int, float, float]] = [
-        (int(id or 0), int(session or 0), float(at or 0), -float(rank or 0) + HEAD * heads.get(int(session or 0), 0.0))
-        for id, session, at, rank in rows
+    found = [
+        _Candidate(
+            int(id or 0),
+            int(session or 0),
+            str(cwd),
+            float(at or 0),
+            int(first or 0),
+            -float(rank or 0) + HEAD * heads.get(int(session or 0), 0.0),
+            parts_of(parts),
+        )
+        for id, session, cwd, at, first, rank, parts in rows
         if which.ids is None or session in which.ids
     ]
-    return sorted(scored, key=lambda one: (-one[3], -one[2], one[0]))
+    return sorted(found, key=lambda one: (-one.score, -one.at, one.id))[:CANDIDATES]

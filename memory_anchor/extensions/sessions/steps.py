@@ -17,9 +17,11 @@ from memory_anchor.base.json_values import Json, Record
 from memory_anchor.language.safe_regex import bounded
 
 StepKind = Literal["user", "agent", "call", "result"]
-ActKind = Literal["command", "edit", "write", "read"]
+ActKind = Literal["command", "edit", "write", "read", "plan"]
 SAID_CHARS = 20_000
 """Read of one message: what people say is shorter, longer text was pasted."""
+OPEN, DONE = "[ ] ", "[x] "
+"""How an entry of a plan begins, that is still to be done, or done."""
 INPUT_CHARS = 400
 """Of a call's other arguments."""
 EARLIEST, MILLISECONDS = 1_262_304_000.0, 100_000_000_000.0
@@ -156,8 +158,16 @@ def _act(name: str, given: Record) -> Act:
     content = _str(given, "content") or _str(given, "file_text")
     if content and path:
         return Act("write", f"{name} {path}\n{content}", path)
+    plan = given.get("todos", given.get("plan"))
+    if isinstance(plan, list) and plan:
+        return Act("plan", "\n".join(_entry(entry) for entry in plan if isinstance(entry, Mapping)))
     values = " ".join(str(value) for value in given.values() if isinstance(value, str | int))
     return Act("read", f"{name} {values[:INPUT_CHARS]}".rstrip(), path)
+
+
+def _entry(entry: Record) -> str:
+    is_done = entry.get("status") in ("completed", "done", "cancelled")
+    return (DONE if is_done else OPEN) + (_str(entry, "content") or _str(entry, "step") or _str(entry, "text"))
 
 
 def _str(given: Record, key: str) -> str:

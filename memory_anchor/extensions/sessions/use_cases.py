@@ -22,6 +22,7 @@ from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.sessions import requests
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile, parts_of
+from memory_anchor.extensions.sessions.handoff import Handoff, handoff_of
 from memory_anchor.extensions.sessions.passages import shown
 from memory_anchor.extensions.sessions.search import FoundPassage, SessionFilter, search
 
@@ -186,6 +187,16 @@ class SessionUseCases:
             FoundPassage(int(id or 0), session.id, shown(parts_of(parts)), float(at or 0), 0.0, int(first or 0))
             for id, at, first, parts in rows
         ]
+
+    @use_case(requests.SessionsHandoff)
+    def handoff(self, request: requests.SessionsHandoff) -> tuple[StoredSession, Handoff]:
+        """Return what a session leaves to the next one. Raises NotFound."""
+        self._check()
+        session = self.named(request.session) if request.session else self.newest()
+        archive = self._part.archive()
+        if archive is None:
+            raise NotFound("nothing was adopted yet; `memory-anchor adopt` reads what is here")
+        return session, handoff_of(archive, session.id)
 
     def named(self, name: str) -> StoredSession:
         """Return the session of an id or of its beginning. Raises NotFound; BadInput: several begin so."""

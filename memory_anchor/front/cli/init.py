@@ -393,6 +393,7 @@ def _show(answer: Record) -> None:
     if answer["capture"] is not None:
         how = "are asked at their end what is worth keeping" if answer["capture"] else "are not learned from"
         print_dim(f"sessions {how}: agents.NAME.enabled in {wire.user_config_file(os.environ)}")
+    print_dim("what agents did here before can be searched too: `memory-anchor adopt` shows what there is, and asks")
     if history := answer["history"]:
         rest = "" if record(history)["all_read"] else "; the rest is read in the background"
         commits, trust = record(history)["commits"], record(history)["trust"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from memory_anchor.base.json_values import Record
@@ -25,6 +26,7 @@ from memory_anchor.ingest.transcripts import claude_turn, is_inserted
 
 PATTERN = "*.jsonl"
 SKIPPED = (b'{"type":"file-history-', b'{"type":"api-request', b'{"type":"queue-operation"')
+GROWS = True
 FAILED = 1
 """The exit status of a call that the client calls an error and gives no number for."""
 
@@ -84,5 +86,4 @@ def _steps_of(role: str, blocks: Sequence[Record], *, at: float, offset: int) ->
             case "tool_result":
                 call, output = str(block.get("tool_use_id", "")), text_of(block.get("content"))
                 step = resulted(output, at=at, offset=offset, call=call)
-                failed = bool(block.get("is_error")) and step.exit is None
-                yield resulted(output, at=at, offset=offset, call=call, exit=FAILED) if failed else step
+                yield step if step.exit is not None else replace(step, exit=FAILED if block.get("is_error") else 0)

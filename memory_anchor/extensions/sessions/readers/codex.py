@@ -25,6 +25,7 @@ from memory_anchor.ingest.transcripts import CODEX_CALLS, CODEX_RESULTS, is_inse
 
 PATTERN = "rollout-*.jsonl"
 SKIPPED = ()
+GROWS = True
 
 
 def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
@@ -57,6 +58,8 @@ def _steps_of(item: Record, *, at: float, offset: int) -> Iterator[TranscriptSte
         text, role = text_of(item.get("content")), item.get("role")
         if role == "assistant" or (role == "user" and not is_inserted(text)):
             yield from said("agent" if role == "assistant" else "user", text, at, offset)
+    elif not isinstance(kind, str):
+        return
     elif kind in CODEX_CALLS:
         arguments = item.get("arguments", item.get("input", item.get("action")))
         yield called(str(item.get("name", kind)), arguments, at=at, offset=offset, call=call)

@@ -1,0 +1,87 @@
+"""A session packaged for whoever goes on with it: goal, what was settled, what is open, files, commands that worked.
+
+Everything is quoted from the session, nothing is summed up, and no model is asked. What was settled are the person's
+own statements that a capture would keep, newest last; what is open is the agent's last plan as it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
+from memory_anchor.extensions.sessions.steps import OPEN
+from memory_anchor.ingest.extraction import sentences_of, weigh
+from memory_anchor.ingest.messages import Message
+
+SETTLED_MAX, COMMANDS_MAX, FILES_MAX, LINE_CHARS, GOAL_CHARS = 8, 8, 12, 240, 600
+KEPT_FROM = 0.5
+"""How likely a careful reader keeps a sentence that is shown."""
+LOOKS = frozenset(["cat", "cd", "echo", "find", "git", "grep", "head", "ls", "pwd", "rg", "sed", "tail", "wc", "which"])
+"""Commands that only look around."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    goal: str
+    settled: tuple[str, ...]
+    open: tuple[str, ...]
+    files: tuple[str, ...]
+    commands: tuple[str, ...]
+    last: str
+
+    def text(self) -> str:
+        """Return it as Markdown that a prompt can begin with."""
+        sections = [
+            ("Goal", [self.goal]),
+            ("Settled", self.settled),
+            ("Open", self.open),
+            ("Files", self.files),
+            ("Commands that worked", [f"`{command}`" for command in self.commands]),
+            ("Last said", [self.last]),
+        ]
+        blocks = [f"## {name}\n" + "\n".join(f"- {line}" for line in lines) for name, lines in sections if any(lines)]
+        return "\n\n".join(blocks)
+
+
+def handoff_of(archive: SessionsFile, session: int) -> Handoff:
+    """Return what a session leaves to the next one."""
+    rows = archive.rows("select parts from passage where session = ? order by first, id", (session,))
+    parts = [part for (stored,) in rows for part in parts_of(stored)]
+    said = [Message("user", text) for kind, text in parts if kind == "user"]
+    last = next((text for kind, text in reversed(parts) if kind in ("user", "agent")), "")
+    actions = archive.rows("select kind, text, path, exit from action where session = ? order by id", (session,))
+    plans = [str(text) for kind, text, _, _ in actions if kind == "plan"]
+    return Handoff(
+        goal=_line(said[0].content, GOAL_CHARS) if said else "",
+        settled=_settled(said),
+        open=tuple(_line(line[len(OPEN) :]) for line in "".join(plans[-1:]).split("\n") if line.startswith(OPEN)),
+        files=_last(str(path) for kind, _, path, _ in actions if kind in ("edit", "write") and path)[-FILES_MAX:],
+        commands=_last(
+            _line(str(text))
+            for kind, text, _, code in actions
+            if kind == "command" and code == 0 and not _only_looks(str(text))
+        )[-COMMANDS_MAX:],
+        last=_line(last, GOAL_CHARS),
+    )
+
+
+def _settled(said: list[Message]) -> tuple[str, ...]:
+    sentences = [sentence.said for sentence in sentences_of(said[1:]) if sentence.open]
+    worths = weigh(sentences, None)
+    kept = [one.text for one, worth in zip(sentences, worths, strict=True) if worth.chance >= KEPT_FROM]
+    return tuple(_line(text) for text in dict.fromkeys(kept))[-SETTLED_MAX:]
+
+
+def _only_looks(command: str) -> bool:
+    return (command.split(maxsplit=1) or ["ls"])[0] in LOOKS and "&&" not in command
+
+
+def _last(values: Iterable[str]) -> tuple[str, ...]:
+    """Return each value once, where it stands last."""
+    return tuple(reversed(dict.fromkeys(reversed(list(values)))))
+
+
+def _line(text: str, most: int = LINE_CHARS) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
