@@ -73,6 +73,9 @@ def _without_edges(source: str) -> str:
         elif source.startswith("(?>", at):
             parts.append("(?:")
             at += 3
+        elif source.startswith("(?P<", at):  # a name may stand once in Rust, also over several expressions
+            parts.append("(?:")
+            at = source.index(">", at) + 1
         elif sign == "{" and (repeat := _REPEAT.match(source, at)):
             low, high = repeat[1] or repeat[3], repeat[2] if repeat[3] is None else repeat[3]
             is_long = int(high or 0) > BOUND_MAX
@@ -105,16 +108,17 @@ def _escape(sign: str, *, in_class: bool) -> str:
 
 def _end_of_group(source: str, at: int) -> int:
     """Return where the group that begins here ends."""
-    depth, in_class, start = 0, False, at
+    depth, opened, start = 0, -1, at
     while at < len(source):
         sign = source[at]
         if sign == "\\":
             at += 2
             continue
-        if in_class:
-            in_class = sign != "]" or source[at - 1] == "["
+        if opened >= 0:
+            is_first = at == opened + 1 + source.startswith("^", opened + 1)
+            opened = opened if sign != "]" or is_first else -1
         elif sign == "[":
-            in_class = True
+            opened = at
         elif sign == "(":
             depth += 1
         elif sign == ")":

@@ -62,6 +62,7 @@ class Database(ABC):
     """Connections to one database. Thread-safe. place: how messages name it, without a password."""
 
     dialect: SqlDialect
+    layout = LAYOUT
     place: str
 
     def __init__(self, begin: tuple[str, ...], *, most: int = MOST) -> None:
@@ -79,13 +80,13 @@ class Database(ABC):
     def _make_tables(self, link: SqlLink) -> None:
         for statement in self.dialect.tables():
             link.run(statement)
-        link.run("insert into meta values('layout', ?) on conflict(name) do nothing", (LAYOUT,))
+        link.run("insert into meta values('layout', ?) on conflict(name) do nothing", (self.layout,))
 
     def _check_layout(self) -> None:
         """Raise StoreDamaged: another version of Memory Anchor made the tables."""
         found = [layout for (layout,) in self.rows("select value from meta where name = 'layout'")]
-        if found != [LAYOUT]:
-            raise StoreDamaged(f"{self.place} has tables of version {found}, not {LAYOUT}; update Memory Anchor.")
+        if found != [self.layout]:
+            raise StoreDamaged(f"{self.place} has tables of version {found}, not {self.layout}; update Memory Anchor.")
 
     def write(self, unit: Callable[[SqlLink], T]) -> T:
         """Run `unit` in a transaction; return what it returned, durable. All of it is stored, or nothing."""

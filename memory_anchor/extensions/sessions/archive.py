@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.extensions.sessions.passages import SessionAction, SessionPassage, indexed
 from memory_anchor.extensions.sessions.steps import Facts
 from memory_anchor.language.terms import TERMS_VERSION, terms
@@ -94,14 +93,13 @@ class ReadFile:
 class SessionsFile(Sqlite):
     """The file of sessions. Thread-safe, and safe for several processes."""
 
+    layout = LAYOUT
+
     def _make_tables(self, link: SqlLink) -> None:
         for statement in _TABLES:
             link.run(statement)
         for name, value in (("layout", LAYOUT), ("terms", str(TERMS_VERSION))):
             link.run("insert into meta values(?, ?) on conflict(name) do nothing", (name, value))
-        ((layout,),) = link.rows("select value from meta where name = 'layout'")
-        if layout != LAYOUT:
-            raise StoreDamaged(f"{self.place} has tables of version {layout!r}, not {LAYOUT}; update Memory Anchor.")
 
     # --- reading files -----------------------------------------------------------------------------------------------
 

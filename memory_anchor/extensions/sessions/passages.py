@@ -30,8 +30,8 @@ CALL_CHARS = 800
 SPAN_CHARS, COMMAND_CHARS, SHAPE_CHARS = 400, 1_000, 300
 """Kept of an edit's spans, of a command, and of an error's shape in an action."""
 GAP = "\n[...]\n"
-_EDGE = "\n\ue000\n"
-"""Between texts that are cleaned together; a private character that no transcript needs."""
+_EDGE = "\n\x01\n"
+"""Between texts that are cleaned together: no white space, and ASCII, or all of them would count as Unicode."""
 MARKS: dict[StepKind, str] = {"user": "user: ", "agent": "agent: ", "call": "$ ", "result": "> "}
 FIELDS: tuple[tuple[StepKind, ...], ...] = (("user", "agent"), ("call",), ("result",))
 """The fields of the index, in its order."""
