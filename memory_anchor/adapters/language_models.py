@@ -45,7 +45,7 @@ ANSWER_CHARS = 200_000
 
 
 class TokenCounter:
-    """Counts the tokens of each month (`2026-11`) for one process's life; thread-safe."""
+    """Counts the tokens of each month (`2026-11`) and its calls for one process's life; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,8 @@ class TokenCounter:
     def add(self, month: str, tokens: int) -> None:
         with self._lock:
             counts = self._read()
-            self._write({**counts, month: counts.get(month, 0) + tokens})
+            calls = f"{month} calls"
+            self._write({**counts, month: counts.get(month, 0) + tokens, calls: counts.get(calls, 0) + 1})
 
     def _read(self) -> dict[str, int]:
         return self._counts

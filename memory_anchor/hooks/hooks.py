@@ -113,6 +113,7 @@ COLD_START = "memory_anchor_cold_start"
 """In a SessionStart's payload: this conversation's instructions came from the package, without the constitution."""
 UNPROMPTED = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
 EVENTS = (*UNPROMPTED, "PreCompact", "PostCompact", "Stop", "SessionEnd")
+KEEPS_COSTS = ("Stop", "SessionEnd")
 MIN_PROMPT_CHARS = 8
 SUMMARY_PARTS = 4
 SHOWN_MAX = 200
@@ -173,6 +174,19 @@ class Hooks:
         self._lock = threading.Lock()
 
     def answer(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json], *, budget_tokens: int = 0) -> str:
+        """Return what the hook prints, "" for nothing, and count what it costs; see `_answer`."""
+        text = self._answer(anchor, event, payload, budget_tokens)
+        services, scope = anchor.services, anchor.actor.scope
+        services.costs.note(event, text)
+        if event == "SessionStart" and payload.get("source") != "compact" and not payload.get(COLD_START):
+            whose = (scope.account, scope.project, scope.agent)
+            services.costs.note_start(whose, services.searcher.index.mirror.changes, text)
+        if event in KEEPS_COSTS and anchor.writes.may_write:
+            with services.save_health.tolerating_failure():
+                services.costs.kept(services.data_dir)
+        return text
+
+    def _answer(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json], budget_tokens: int) -> str:
         """Return what the hook prints, "" for nothing; an event we have no part in has none.
 
         budget_tokens: for a session's start, 0 for what the settings give.

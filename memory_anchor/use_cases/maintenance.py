@@ -34,6 +34,7 @@ from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.upkeep import history as undoing
 from memory_anchor.upkeep.job_kit import JobReport, Limits
 from memory_anchor.upkeep.jobs import Job, JobState
+from memory_anchor.use_cases.costs import cost_report
 from memory_anchor.use_cases.services import Services
 from memory_anchor.use_cases.used_memories import USED_MEMORIES_FILE, UsedMemories
 from memory_anchor.use_cases.writes import Writes
@@ -161,7 +162,11 @@ class Maintenance:
 
     @use_case(requests.ReadStats)
     def stats(self, request: requests.ReadStats) -> dict[str, Json]:
-        """Return counts of what this caller may read, or how many of the memories shown to agents were used."""
+        """Return counts of what this caller may read, how many memories shown were used, or what it all costs."""
+        if request.cost:
+            services = self._services
+            kind = services.settings.llm.kind
+            return {"cost": cost_report(services.costs, services.data_dir, model=kind, now=services.clock.now())}
         if request.heeded:
             return {"heeded": UsedMemories(self._services.data_dir / USED_MEMORIES_FILE).table()}
         return self._process.stats(self._actor.scope)

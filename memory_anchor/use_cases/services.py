@@ -42,6 +42,7 @@ from memory_anchor.recall.search import Searcher
 from memory_anchor.settings import AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.statistics import UsageBuffer
+from memory_anchor.use_cases.costs import ShownCosts
 
 if TYPE_CHECKING:
     from memory_anchor.extensions.extension import ServedMemory
@@ -113,6 +114,7 @@ class Services:
     save_health: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
+    costs: ShownCosts = field(default_factory=ShownCosts)
     extensions: dict[str, Running] = field(default_factory=dict)
     """What each extension does in this process, by its name."""
 

@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "store": 2133,
     "testing": 188,
     "upkeep": 2919,
-    "use_cases": 2380,
+    "use_cases": 2541,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""
@@ -107,7 +107,7 @@ UNTYPED: dict[str, int] = {
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
-FOR_ONE_ALONE = 29
+FOR_ONE_ALONE = 30
 """Files that one other file alone imports, at most."""
 STATE_IMPORTANCE = (
     "adapters/payload.py",

@@ -398,6 +398,7 @@ class ReadStats(BaseRequest):
     """Count memories by layer, type, strength and age, writes and recalls per day, and size."""
 
     heeded: Flag = arg(False, "How many of the memories shown to agents they used, by layer and hook.")
+    cost: Flag = arg(False, "Model calls, tokens shown, bytes of cached prefixes changed, disk and memory.")
 
 
 class CheckSaving(BaseRequest):

@@ -187,8 +187,15 @@ def extract(
 
 def _stats(answer: Record, _: Values) -> None:
     for row in records(answer.get("heeded", ())):
+<<<<<<< HEAD
         share = round(100 * number(row["heeded"]) / number(row["shown"]))
         out.print(f"[cyan]{row['layer']}[/] {row['hook']}: {row['heeded']} of {row['shown']} heeded ({share} %)")
+=======
+        share = round(100 * number(row["heeded"]) / number(row["told"]))
+        out.print(f"[cyan]{row['layer']}[/] {row['hook']}: {row['heeded']} of {row['told']} heeded ({share} %)")
+    if isinstance(cost := answer.get("cost"), dict):
+        _cost(cost)
+>>>>>>> 315fae27 (stats --cost: what the memory costs is one card)
     if answer.get("heeded") == []:
         print_dim("nothing was told and looked at yet")
     if "total" not in answer:
@@ -209,6 +216,16 @@ def _stats(answer: Record, _: Values) -> None:
     out.print(f"[dim]recalls, a day each:[/] {answer['recalls_sparkline']}")
     if answer["unembedded"]:
         print_dim(f"{answer['unembedded']} wait for their vectors and are found by words until then")
+
+
+def _cost(cost: Record) -> None:
+    out.print(f"[bold]{cost['model_calls']}[/] calls of a language model this month, {cost['model_tokens']} tokens")
+    rates = (("tokens_per_session", "at a session's start"), ("tokens_per_100_prompts", "per 100 prompts"))
+    for name, of in (*rates, ("tokens_per_1000_tool_calls", "per 1,000 tool calls")):
+        out.print(f"{number(cost[name]):g} tokens shown {of}")
+    out.print(f"{cost['prefix_bytes_changed']} bytes of a cached prefix changed by us")
+    disk, memory = (number(cost[f"{name}_bytes"]) / 1e6 for name in ("disk", "memory"))
+    out.print(f"{disk:.1f} MB on disk, {memory:.0f} MB in memory")
 
 
 def _counted(name: str, key: str) -> str:
