@@ -187,15 +187,10 @@ def extract(
 
 def _stats(answer: Record, _: Values) -> None:
     for row in records(answer.get("heeded", ())):
-<<<<<<< HEAD
         share = round(100 * number(row["heeded"]) / number(row["shown"]))
         out.print(f"[cyan]{row['layer']}[/] {row['hook']}: {row['heeded']} of {row['shown']} heeded ({share} %)")
-=======
-        share = round(100 * number(row["heeded"]) / number(row["told"]))
-        out.print(f"[cyan]{row['layer']}[/] {row['hook']}: {row['heeded']} of {row['told']} heeded ({share} %)")
     if isinstance(cost := answer.get("cost"), dict):
         _cost(cost)
->>>>>>> 315fae27 (stats --cost: what the memory costs is one card)
     if answer.get("heeded") == []:
         print_dim("nothing was told and looked at yet")
     if "total" not in answer:
