@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import html
+import json
 import re
 import string
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO, get_args
 import pytest
 from browser import Browser
 from dashhouse import House
+from typer.testing import CliRunner
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.admin import nightly
@@ -39,7 +41,8 @@ from memory_anchor.extensions.dashboard.wording import LANGUAGES, Words, catalog
 from memory_anchor.extensions.devices import sync_job
 from memory_anchor.front import calls
 from memory_anchor.front.backend import MemoryBackend
-from memory_anchor.front.cli import link
+from memory_anchor.front.cli import app as cli
+from memory_anchor.front.cli import link, review
 from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.cli.review import word_diff
 from memory_anchor.hooks.hooks import UNPROMPTED
@@ -544,3 +547,23 @@ def test_a_preview_is_what_the_hook_prints_byte_for_byte(tmp_path: Path, monkeyp
 
 def browser_text(browser: Browser, path: str) -> str:
     return html.unescape(browser.get(path).text)
+
+
+def test_the_terminal_decides_by_the_group_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the terminal's review is the page's equal: all that waits, group by group, after one look."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human = human_of(house.data)
+        monkeypatch.setattr(review, "ask_human", lambda: human)
+        for number in range(66):
+            caller = link.preamble()._replace(conversation=f"session {number % 3}", agent="codex")
+            text = {"content": f"Maybe tray {number} needs {number * 7} ml", "confidence": 0.75}
+            calls.run(house.core, caller, "add", text)
+
+        listed = CliRunner().invoke(cli.app, ["review", "--list", "--json"])
+        assert len(json.loads(listed.stdout)["items"]) == 66
+        walked = CliRunner().invoke(cli.app, ["review", "--by", "conversation"], input="A\ny\nR\ny\nq\n")
+        assert "22 accepted, 22 rejected" in walked.stdout, walked.output
+        assert link.call("inbox")["total"] == 22
+        wrong = CliRunner().invoke(cli.app, ["review", "--by", "mood"])
+        assert wrong.exit_code == 2 and "--by is 'mood'; allowed are conversation" in wrong.output

@@ -20,7 +20,7 @@ from memory_anchor.domain.model import SEARCHABLE_STATES
 from memory_anchor.extensions.dashboard import actions, pictures, wording
 from memory_anchor.extensions.dashboard.requests import Moment
 from memory_anchor.extensions.dashboard.wording import Words
-from memory_anchor.front.cli.review import version_stamps, word_diff
+from memory_anchor.front.cli.review import GROUPED_BY, group_of, version_stamps, word_diff
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
 
@@ -28,7 +28,6 @@ Query = Mapping[str, str]
 Page = Mapping[str, object]
 """A template's variables."""
 INBOX_SHOWN = 20
-GROUPED_BY = ("conversation", "agent", "project", "type")
 GROUPED_MAX = 1_000
 """Items, the oldest, that are put into groups at once."""
 PAGE_DIGITS = 7
@@ -82,7 +81,7 @@ def inbox(query: Query, seen: str, words: Words, form: Query | None = None) -> P
     grouped = bool(by) and group is None
     if by:
         answer = actions.ask("inbox", limit=GROUPED_MAX)
-        found = [item for item in records(answer["items"]) if group is None or _group_of(item, by) == group]
+        found = [item for item in records(answer["items"]) if group is None or group_of(item, by) == group]
         count = whole(answer["total"]) if group is None else len(found)
     else:
         answer = actions.ask("inbox", limit=INBOX_SHOWN, offset=(page - 1) * INBOX_SHOWN)
@@ -118,11 +117,6 @@ def _page_number(query: Query) -> int:
     return max(1, int(number)) if number.isdecimal() and len(number) < PAGE_DIGITS else 1
 
 
-def _group_of(item: Record, by: str) -> str:
-    memory = record(item["memory"])
-    return str(memory.get("type", "") if by == "type" else record(memory["scope"]).get(by, ""))
-
-
 def _contradictions(items: Sequence[Record]) -> list[Record]:
     return [item for item in items if record(item["memory"])["status"] != "pending"]
 
@@ -132,7 +126,7 @@ def _groups(items: Sequence[Record], by: str, words: Words) -> list[Page]:
     groups: dict[str, list[Record]] = {}
     for item in items:
         if record(item["memory"])["status"] == "pending":
-            groups.setdefault(_group_of(item, by), []).append(item)
+            groups.setdefault(group_of(item, by), []).append(item)
     return [
         {
             "name": name,

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,6 +85,9 @@ PENDING = "(a)ccept, (e)dit, (r)eject, (s)kip, all of the rest: (A)ccept or (R)e
 DISPUTED = "keep (n)ew, keep (o)ld, keep (b)oth, (m)erge, (s)kip, (u)ndo, (q)uit"
 PROPOSED = "(c)onfirm, (r)eject, (s)kip, (q)uit"
 RESOLUTIONS = {"n": "keep_new", "o": "keep_old", "b": "keep_both", "m": "merge"}
+WALKED_MAX = 1_000
+"""Items of one walk, the oldest; what is beyond them waits for the next."""
+GROUPED_BY = ("conversation", "agent", "project", "type")
 SURE = 0.9
 """What the gate stores without a human unless settings say otherwise; only to explain."""
 
@@ -95,6 +99,7 @@ def _pending_id(help: str) -> object:
 @handle_errors
 def review(
     list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
+    by: Annotated[str | None, choice(*GROUPED_BY, note="; (A) and (R) then decide one group")] = None,
     accept: Annotated[list[str] | None, _pending_id("Let this in; repeatable.")] = None,
     reject: Annotated[list[str] | None, _pending_id("Archive this; repeatable.")] = None,
     settle: Annotated[str | None, _pending_id("End it; needs --resolution.")] = None,
@@ -107,6 +112,8 @@ def review(
     """Decide on pending facts, contradictions and proposals; deciding needs the passphrase on a terminal."""
     if settle and resolution is None:
         raise BadInput("--resolution is missing; allowed are keep_new, keep_old, keep_both, merge")
+    if by not in (None, *GROUPED_BY):
+        raise BadInput(f"--by is {by!r}; allowed are {', '.join(GROUPED_BY)}")
     named = [*(accept or ()), *(reject or ()), *([settle] if settle else ())]
     if content is not None and (len(named) != 1 or reject):
         raise BadInput("--content is given; allowed is with one --accept ID, or with --settle ID --resolution merge")
@@ -117,14 +124,14 @@ def review(
             ids = named if server else [full_id(prefix, shows=True) for prefix in named]
             _decide_named(list(zip(whats, ids, strict=True)), resolution, content, json_)
             return
-        waiting, schema = records(call("inbox")["items"]), None if server else _constitution()
+        waiting, schema = records(call("inbox", limit=WALKED_MAX)["items"]), None if server else _constitution()
         proposals = [row for row in schema.proposals() if row.status == "open"] if schema is not None else []
         if json_ or list_only:
             _show_inbox(waiting, proposals, json_)
         elif not waiting and not proposals:
             print_dim("nothing waits for review")
         else:
-            _Review(waiting, ask_human()).run()
+            _Review(sorted(waiting, key=partial(group_of, by=by)) if by else waiting, ask_human(), by).run()
             for number, proposal in enumerate(proposals, 1):
                 if schema is not None and not _review_proposal(schema, proposal, f"{number}/{len(proposals)}"):
                     return
@@ -156,10 +163,11 @@ class _LastAction:
 
 @dataclass
 class _Review:
-    """One walk through the inbox. position: of the item that is shown."""
+    """One walk through the inbox. by: what its groups have in common. position: of the item that is shown."""
 
     items: list[Record]
     human: Signer
+    by: str | None = None
     position: int = 0
     last: _LastAction | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -174,7 +182,8 @@ class _Review:
         """Ask about one item; return whether to go on."""
         sides = _sides(self.items[self.position])
         for _ in range(SHOWN_AGAIN_MAX):
-            out.print(f"\n[bold]{self.position + 1}/{len(self.items)}[/] [dim]{escaped(sides[0]['type'])}[/]")
+            about = " · ".join(filter(None, (text(sides[0]["type"]), group_of(self.items[self.position], self.by))))
+            out.print(f"\n[bold]{self.position + 1}/{len(self.items)}[/] [dim]{escaped(about)}[/]")
             show_sides(sides, on=out)
             answer = typer.prompt(PENDING if _waits(sides[0]) else DISPUTED, default="s").strip()[:1]
             if answer in ("q", "Q"):
@@ -207,8 +216,10 @@ class _Review:
         self.last = _LastAction(self.position, ids)
 
     def _decide_rest(self, what: str) -> None:
-        """Accept or reject every pending memory from here on, after showing all of them."""
-        items = [item for item in self.items[self.position :] if _waits(record(item["memory"]))]
+        """Accept or reject every pending memory from here on, of this group alone, after showing all of them."""
+        here = group_of(self.items[self.position], self.by)
+        left = [item for item in self.items[self.position :] if group_of(item, self.by) == here]
+        items = [item for item in left if _waits(record(item["memory"]))]
         rest = [record(item["memory"]) for item in items]
         for item in items:
             show_sides(_sides(item), on=out)
@@ -220,7 +231,6 @@ class _Review:
                 self._count(what, [text(memory["id"])])
             except MemoryAnchorError as error:  # changed or settled meanwhile: it stays in the inbox
                 err.print(f"[yellow]{memory['id']}: {escaped(str(error))}[/]")
-        left = self.items[self.position :]
         self.position += next((n for n, item in enumerate(left) if not _waits(record(item["memory"]))), len(rest))
 
     def _undo(self) -> None:
@@ -235,7 +245,7 @@ class _Review:
         call("undo", what="last", apply=True, human=self.human)
         self.position, ids = self.last.position, ", ".join(self.last.ids)
         self.last = None
-        waiting = {record(item["memory"])["id"]: item for item in records(call("inbox")["items"])}
+        waiting = {record(item["memory"])["id"]: item for item in records(call("inbox", limit=WALKED_MAX)["items"])}
         undone = self.items[self.position]
         self.items[self.position] = waiting.get(record(undone["memory"])["id"], undone)
         print_dim(f"undone: {ids} waits again")
@@ -254,6 +264,12 @@ def _chosen_call(answer: str, sides: list[Record]) -> tuple[str, dict[str, Json]
     new = edit_text(old, "new text (empty: as it is)") if answer == "e" else ""
     what = {"a": "accept", "e": "accept", "r": "reject"}.get(answer, "")
     return what, {"content": new} if new and new != old else {}
+
+
+def group_of(item: Record, by: str | None) -> str:
+    """Return the name of the group that an item of the inbox belongs to, "" without groups."""
+    memory = record(item["memory"])
+    return str(memory.get("type", "") if by == "type" else record(memory["scope"]).get(by, "")) if by else ""
 
 
 def _waits(memory: Record) -> bool:
