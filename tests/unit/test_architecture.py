@@ -76,7 +76,7 @@ BUDGETS: dict[str, int] = {
     "extensions.service": 3631,
     "extensions.sessions": 2404,
     "extensions.transfer": 2130,
-    "front": 8760,
+    "front": 8790,
     "hooks": 1244,
     "identity": 3680,
     "ingest": 4320,
