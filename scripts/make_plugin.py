@@ -3,7 +3,7 @@
 """Write the Claude Code plugin into `plugin/`, and the marketplace that lists it, from what `install` writes.
 
 Server and hooks are the very ones of `memory-anchor install claude-code`; a test compares what is committed. The
-plugin starts `memory-anchor` from PATH, so the package is installed once (`pipx install memory-anchor`).
+plugin starts `memory-anchor` from PATH, else by `uvx`; where neither is there it says so once and no hook fails.
 """
 
 from __future__ import annotations
@@ -45,6 +45,30 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
 """Name -> description, hint for arguments, prompt."""
 
 
+SERVER = """\
+#!/bin/sh
+# Starts the memory's server: the installed command, else uvx. Where neither is there, a server without tools says once
+# what to install, and lets each hook pass in silence. Made by scripts/make_plugin.py.
+command -v memory-anchor >/dev/null && exec memory-anchor mcp
+command -v uvx >/dev/null && exec uvx --from memory-anchor memory-anchor mcp
+missing='Memory Anchor is not installed: tell the user to run `pipx install memory-anchor` or to install uv.'
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id": *\\("[^"]*"\\|[0-9][0-9]*\\).*/\\1/p')
+  [ -n "$id" ] || continue
+  case $line in
+    *'"initialize"'*)
+      about='"serverInfo":{"name":"memory-anchor","version":"0"},"capabilities":{"tools":{}}'
+      result="{\\"protocolVersion\\":\\"2025-06-18\\",$about,\\"instructions\\":\\"$missing\\"}" ;;
+    *'"tools/list"'*) result='{"tools":[]}' ;;
+    *'"tools/call"'*) result='{"content":[]}' ;;
+    *) result='{}' ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\\n' "$id" "$result"
+done
+"""
+"""What the plugin's server entry runs."""
+
+
 def files() -> Iterator[tuple[str, str]]:
     """Yield (path below the root, text) of everything that a plugin is made of."""
     with (ROOT / "pyproject.toml").open("rb") as file:
@@ -56,12 +80,25 @@ def files() -> Iterator[tuple[str, str]]:
     yield ".claude-plugin/marketplace.json", _json(shop)
     yield f"{PLUGIN}/.claude-plugin/plugin.json", _json({**about, "author": owner, "license": "Apache-2.0"})
     command = (places.NAME,)
-    yield f"{PLUGIN}/.mcp.json", _json({"mcpServers": {places.NAME: places.in_lines(places.server_entry(command, {}))}})
+    server = places.in_lines({"command": "sh", "args": ["${CLAUDE_PLUGIN_ROOT}/server.sh"]})
+    yield f"{PLUGIN}/.mcp.json", _json({"mcpServers": {places.NAME: server}})
+    yield f"{PLUGIN}/server.sh", SERVER
     hooks = places.claude_hooks(command, {}, server=f"plugin:{places.NAME}:{places.NAME}")
-    yield f"{PLUGIN}/hooks/hooks.json", _json({"hooks": hooks})
+    yield f"{PLUGIN}/hooks/hooks.json", _json({"hooks": {event: _guarded(hooks[event]) for event in hooks}})
     for name, (description, hint, prompt) in COMMANDS.items():
         front = f"description: {description}\n" + (f'argument-hint: "{hint}"\n' if hint else "")
         yield f"{PLUGIN}/commands/{name}.md", f"---\n{front}---\n\n{prompt}\n"
+
+
+def _guarded(groups: Any) -> list[dict[str, Any]]:
+    """Return matcher groups whose commands say nothing where `memory-anchor` is not there."""
+
+    def one(hook: dict[str, Any]) -> dict[str, Any]:
+        if hook["type"] != "command":
+            return hook
+        return {**hook, "command": f"command -v {places.NAME} >/dev/null && exec {hook['command']}; exit 0"}
+
+    return [{**group, "hooks": [one(hook) for hook in group["hooks"]]} for group in groups]
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from memory_anchor.extensions.service.http_access import BODY_BYTES_MAX
@@ -92,3 +95,14 @@ def test_the_unit_and_the_image_start_the_server() -> None:
     asked = re.search(r"127\.0\.0\.1:(\d+)(/v1/\w+)", image)
     assert asked is not None and int(asked[1]) == PORT and asked[2] in PATHS
     assert 'ENTRYPOINT ["memory-anchor"]' in image and '"serve", "--host", "0.0.0.0"' in image
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here; it renders deploy/kustomization.yaml")
+def test_kustomize_renders_the_manifest_whole() -> None:
+    """Issue container: what `kubectl kustomize` makes has every part, in one namespace."""
+    done = subprocess.run(["kubectl", "kustomize", str(DEPLOY)], capture_output=True, text=True, check=True)
+    plain = [one["kind"] for one in yaml.safe_load_all(text("kubernetes.yaml"))]
+    made = list(yaml.safe_load_all(done.stdout))
+
+    assert sorted(one["kind"] for one in made) == sorted(plain)
+    assert {one["metadata"]["namespace"] for one in made} == {"memory-anchor"}
