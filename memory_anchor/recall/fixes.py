@@ -155,6 +155,9 @@ def likely_places(likely: Numbers) -> list[int]:
 
 
 def fixes_for(searcher: Searcher, actor: Actor, failure: Failure, kinds: Collection[MemoryType]) -> list[Memory]:
-    """Return the stored fixes of a failed command, the likeliest first; nothing where none seems to fit."""
-    found = candidates(searcher, actor, failure, kinds)
+    """Return the stored fixes of a failed command, the likeliest first; nothing where none seems to fit.
+
+    What shares words with the command alone is about its tool, and no fix of this failure.
+    """
+    found = [fix for fix in candidates(searcher, actor, failure, kinds) if fix.shared[0] > 0]
     return [found[place].memory for place in likely_places(probabilities(found))]

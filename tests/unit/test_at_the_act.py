@@ -223,3 +223,14 @@ def test_a_command_that_fails_in_codex_gets_the_fix_that_is_known(core: Core, tm
     assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUse", {**said, "tool_use_id": "call_1"})
     gone = {**said, "tool_use_id": "call_1", "transcript_path": str(tmp_path / "gone")}
     assert Hooks().answer(anchor(core, "c4"), "PostToolUse", gone) == ""
+
+
+def test_a_failure_that_shares_only_its_command_with_a_fix_is_told_nothing(core: Core) -> None:
+    """PostToolUseFailure: the fix of exactly this, and nothing else."""
+    fix = "Alembic complains of multiple heads after a merge: alembic merge heads, then upgrade"
+    anchor(core).save_memory(fix, type="bugfix")
+    run = {"tool_input": {"command": "uv run alembic upgrade head"}, "hook_event_name": "PostToolUseFailure"}
+    other = "sqlalchemy.exc.OperationalError: could not translate host name to address"
+    assert Hooks().answer(anchor(core, "c2"), "PostToolUseFailure", {**run, "error": other}) == ""
+    own = "FAILED: Multiple head revisions are present for given argument 'head'"
+    assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUseFailure", {**run, "error": own})
