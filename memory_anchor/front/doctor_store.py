@@ -17,6 +17,7 @@ from memory_anchor.base import json_values
 from memory_anchor.base.json_values import Record, record, texts
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.front.doctor_machine import Check, failed, joined_found
+from memory_anchor.store.index_follower import IndexFollower
 
 if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
@@ -37,6 +38,7 @@ def probe(core: Core) -> Iterator[Check]:
     yield _tried("store", lambda: _counted(core), SALVAGE)
     yield _tried("memories", lambda: _every_memory(core), SALVAGE)
     yield from _indexes(core)
+    yield from _collections(core)
     yield _tried(
         "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
     )
@@ -120,6 +122,20 @@ def _indexes(core: Core) -> Iterator[Check]:
         yield Check("indexes", "failed", finding, SALVAGE, 6)
     else:
         yield Check("indexes", "ok", "match the stored memories")
+
+
+def _collections(core: Core) -> Iterator[Check]:
+    """Yield how far the collections are that other Qdrant clients open, where they lie beside the store."""
+    beside = getattr(core.services.store, "beside", None)
+    if not isinstance(beside, IndexFollower):
+        return
+    state = beside.state()
+    if state.behind and state.note:
+        yield Check("collections", "warning", f"{state.behind} changes behind: {state.note}; searches do not need them")
+    elif state.behind:
+        yield Check("collections", "ok", f"{state.behind} changes wait for a minute without a write")
+    else:
+        yield Check("collections", "ok", "hold every event and fact")
 
 
 def _embeds(core: Core) -> str:

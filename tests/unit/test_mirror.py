@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from test_payload import MEMORY, plain
 from test_sql_store import wheres
 
-from memory_anchor.domain.model import Actor, Layer, Memory, Scope, Status, Tag, Usage
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, Scope, Status, Tag, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.recall import index, vector_rows
@@ -236,3 +237,43 @@ def test_more_than_the_mirror_holds_is_searched_in_the_store(
     assert store.searched_by is not None
     assert store.searched_by.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL) is None
     assert len(store.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL)) == 3
+
+
+def test_the_answer_is_the_same_over_a_store_that_is_followed_and_one_that_is_not(database: Database) -> None:
+    """Scoring: traits and words that were stored give the scores of texts that were read."""
+    me = Actor(scope=Scope(project="mine", agent="anna", conversation="c1"))
+    texts = [
+        "The red tram is late",
+        "Anna bought nine pears at 10:30",
+        "Is the tram red?",
+        "路由配置的变更",
+        "Pears are red",
+    ]
+    memories = [
+        replace(
+            plain(), id=f"m{at}", content=text, scope=me.scope, who=("Anna",), tags=(Tag("city"),), conversation_seq=at
+        )
+        for at, text in enumerate(texts)
+    ]
+    reference, followed = DictStore(), over(database)
+    reference.open_collection(FACTS, SPEC)
+    reference.open_collection(EVENTS, SPEC)
+    answers = []
+    for store in (reference, followed):
+        asking = make_searcher(store, EMBEDDER, ManualClock())
+        store.put(FACTS, [asking.index.entry_of(memory, embed=True) for memory in memories])
+        asking.index.warm()
+        questions = ["red tram", "when did Anna buy pears", "路由"]
+        found = [asking.search(me, SearchRequest(question, detail=True)).snippets for question in questions]
+        hits = [(question, hit) for question, answer in zip(questions, found, strict=True) for hit in answer]
+        answers.append({(question, hit.id): scores(hit) for question, hit in hits})
+
+    assert answers[0] == answers[1] and len(answers[0]) > 3
+
+
+def scores(snippet: RetrievedSnippet) -> dict[str, Any]:
+    """What a hit got for what; places among equals differ with the order of the rows."""
+    return {
+        name: {part: value for part, value in signal.items() if part != "rank"} if isinstance(signal, dict) else signal
+        for name, signal in (snippet.signals or {}).items()
+    }

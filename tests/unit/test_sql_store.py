@@ -27,6 +27,7 @@ from memory_anchor.domain.errors import DiskFull, MemoryAnchorError, StoreBusy, 
 from memory_anchor.domain.model import Actor, Caller, Memory, Scope, Tag, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
 from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition, OneOf, StartsWith, Where
+from memory_anchor.front import doctor_store
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
@@ -391,3 +392,21 @@ def test_a_whole_memory_works_over_it_and_is_there_after_a_restart(tmp_path: Pat
         assert [each.version for each in anchor.history(kept)] == [1, 2]
         assert isinstance(core.services.store, SqlStore) and list(core.services.store.faults()) == []
     assert [each.name for each in (tmp_path / "store").iterdir()] == ["memory.db"]
+
+
+def test_doctor_says_how_far_the_collections_of_other_clients_are(tmp_path: Path) -> None:
+    """Index: what waits for a rest is no fault; once a session ended well they hold everything."""
+    chosen = Settings.model_validate({"database": {"url": "sqlite"}})
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        core = build_core(chosen, data_dir=tmp_path, lock=lock, embedder=HashEmbedder(), clock=ManualClock())
+        with closing(core):
+            core.anchor(Actor(Caller.HUMAN, Scope(agent="a"))).save_memory("The gate opens at seven")
+            store = core.services.store
+            assert isinstance(store, SqlStore) and store.beside is not None
+
+            (waiting,) = doctor_store._collections(core)
+            assert store.beside.catch_up()
+            (complete,) = doctor_store._collections(core)
+
+    assert "wait for a minute without a write" in waiting.finding
+    assert complete.finding == "hold every event and fact"
