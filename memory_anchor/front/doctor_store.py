@@ -132,10 +132,9 @@ def _collections(core: Core) -> Iterator[Check]:
     state = beside.state()
     if state.behind and state.note:
         yield Check("collections", "warning", f"{state.behind} changes behind: {state.note}; searches do not need them")
-    elif state.behind:
-        yield Check("collections", "ok", f"{state.behind} changes wait for a minute without a write")
     else:
-        yield Check("collections", "ok", "hold every event and fact")
+        waiting = f"{state.behind} changes wait for a minute without a write"
+        yield Check("collections", "ok", waiting if state.behind else "hold every event and fact")
 
 
 def _embeds(core: Core) -> str:
