@@ -538,7 +538,8 @@ def _rewrite(file: Path, matches: PurgeTraces) -> int:
         count = sum(_rewrite_chunk(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
         for path in sorted((parts / "files").rglob("*")):
             if path.is_file() and path.parent.name != "audit" and matches(decoded_text(path)):
-                path.unlink()
+                for part in (path, *path.parent.glob(f"{path.name}-*")):  # a database goes with its log
+                    part.unlink()
                 count += 1
         if count:
             _pack(parts, manifest, file)

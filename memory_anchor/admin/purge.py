@@ -247,7 +247,9 @@ def holders_in(data_dir: Path, records: FileRecords) -> tuple[Holder, ...]:
 
 
 def decoded_text(path: Path) -> str:
-    """Return a file's text raw and decoded: JSON and YAML escape, indent and fold a text."""
+    """Return a file's text raw and decoded: JSON and YAML escape, indent and fold a text, a database splits it."""
+    if path.suffix == ".db":
+        return _database_text(path)
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     if path.suffix != ".yaml":
         return unescaped(text)
@@ -256,6 +258,24 @@ def decoded_text(path: Path) -> str:
         return "\n".join([text, *texts_in(yaml.load(text, Loader=_Yaml))])  # noqa: S506 - strings only, no objects
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
+
+
+def _database_text(path: Path) -> str:
+    """Return every value of a SQLite file, its log read with it; the bytes of one that is damaged."""
+    import sqlite3
+
+    values: list[str] = []
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as link:
+            tables = link.execute("select name from sqlite_master where type = 'table' and sql not like '% virtual %'")
+            for (table,) in tables.fetchall():
+                for row in link.execute(f'select * from "{table}"'):  # noqa: S608 - a name of the file itself
+                    values += [
+                        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in row
+                    ]
+    except sqlite3.DatabaseError:
+        values.append(path.read_bytes().decode("utf-8", "surrogateescape"))
+    return "\n".join(map(unescaped, values))
 
 
 def all_text(memory: Memory) -> str:

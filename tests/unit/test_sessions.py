@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tarfile
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sessionkit import DAY, Machine, Told, id_of
 
+from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.sessions.agents import find
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
 from memory_anchor.extensions.sessions.reading import look
+from memory_anchor.runtime.wire import Preamble
+from memory_anchor.testing import human_of, signed_call
 
 
 def harbour(name: str = "harbour", cwd: str = "/w/tidepool") -> Told:
@@ -416,3 +420,46 @@ def test_a_handoff_packages_what_a_session_leaves(machine: Machine, project: Pat
     assert "make ext && uv run pytest tests/harbour" in text and "`pytest tests/harbour`" not in text
     assert "leapfix.py" in text and "ls -la" not in text and "untrusted" in text
     assert machine.run("handoff", id_of("nobody")).exit_code == 3
+
+
+def test_a_purge_erases_the_sessions_that_repeat_a_text_and_they_are_not_read_again(machine: Machine) -> None:
+    """Rule purge x sessions: no byte of the archive holds the text; the client's own file, read again, brings none."""
+    told = harbour().says("The door code of the boathouse is xylophone forty two.")
+    told.runs("echo xylophone > /w/tidepool/door.txt", "ok")
+    machine.keeps(told)
+    machine.keeps(Told("other", "/w/tidepool").user("Where do the buoys report?").says("To the grid service."))
+    machine.adopt()
+    assert machine.texts("door code boathouse")
+    human = human_of(machine.core.data_dir)
+    caller = Preamble(project_dir=str(machine.home), cwd=str(machine.home), client="terminal")
+    backup = Path(signed_call(machine.core, caller, "backup_create", {"file": str(machine.home)}, human)["file"])
+    seen = purge_digest(
+        signed_call(machine.core, caller, "purge_preview", {"ids": [], "text": "xylophone"}, human)["memories"]
+    )
+
+    done = signed_call(machine.core, caller, "purge", {"ids": [], "text": "xylophone", "seen": seen}, human)
+    told.says("And the spare key hangs behind the xylophone.")
+    machine.keeps(told)
+    machine.adopt()
+
+    assert machine.texts("door code boathouse") == [] and machine.texts("buoys report")
+    for file in machine.core.data_dir.glob(f"{FILE}*"):
+        assert b"xylophone" not in file.read_bytes(), file
+    assert done["clean"] is True, done
+    with tarfile.open(backup) as archive:
+        assert all(b"xylophone" not in archive.extractfile(one).read() for one in archive if one.isfile())
+
+
+def test_a_backup_holds_what_was_read_of_sessions(machine: Machine) -> None:
+    """Rule backup x sessions: the archive in a backup is whole, its log with it, and opens."""
+    machine.keeps(harbour())
+    machine.adopt()
+    human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(machine.home), cwd=str(machine.home))
+    backup = signed_call(machine.core, caller, "backup_create", {"file": str(machine.home)}, human)["file"]
+    with tarfile.open(backup) as archive:
+        archive.extractall(machine.home / "opened", filter="data")
+    opened = SessionsFile(next((machine.home / "opened").rglob(FILE)))
+    try:
+        assert opened.faults() == [] and opened.rows("select name from session") == [(id_of("harbour"),)]
+    finally:
+        opened.close()

@@ -8,10 +8,12 @@ of theirs is deleted. Invariant: a file's offset moves in the transaction that s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from memory_anchor.admin.waiting import texts_in
+from memory_anchor.base.json_values import parsed
 from memory_anchor.extensions.sessions.passages import SessionAction, SessionPassage, indexed
 from memory_anchor.extensions.sessions.steps import Facts
 from memory_anchor.language.terms import TERMS_VERSION, terms
@@ -88,6 +90,17 @@ class ReadFile:
     resume: int
     problem: str
     sessions: Sequence[ReadSession]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsHolder:
+    """The archive, for a purge: a session that repeats an erased text goes whole, and is not read again."""
+
+    archive: SessionsFile
+    name: str = FILE
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        return self.archive.forget_matching(matches)
 
 
 class SessionsFile(Sqlite):
@@ -172,6 +185,35 @@ class SessionsFile(Sqlite):
             return count
 
         return self.write(unit)
+
+    def forget_matching(self, matches: Callable[[str], bool]) -> int:
+        """Erase whole, for good, each session in which a text matches, and make the files clean; return how many.
+
+        A session goes as one: its file is the client's, and a part of it would come back with the next look.
+        Raises Unavailable: somebody reads the old pages of the log.
+        """
+        found = [id for id in (_int(id) for (id,) in self.rows("select id from session")) if matches(self._text_of(id))]
+        for session in found:
+            self.forget(session)
+        leaves = [leaf for leaf, text in self.rows("select leaf, text from summary") if matches(str(text))]
+        if found or leaves:
+
+            def unit(link: SqlLink) -> None:
+                link.run_many("delete from summary where leaf = ?", [(leaf,) for leaf in leaves])
+                for index in ("words", "heads"):  # what was deleted stays in their segments until these are merged
+                    link.run(f"insert into {index}({index}) values('optimize')")
+
+            self.write(unit)
+        self.wipe()
+        return len(found) + len(leaves)
+
+    def _text_of(self, session: int) -> str:
+        """Return all that is stored of a session, its passages in their order."""
+        head = self.rows("select title, request, head, cwd, branch from session where id = ?", (session,))
+        parts = self.rows("select parts from passage where session = ? order by first", (session,))
+        actions = self.rows("select text, path, old, new, shape from action where session = ?", (session,))
+        decoded = [text for (part,) in parts for text in texts_in(parsed(str(part)))]
+        return "\n".join([*decoded, *(str(value) for row in (*head, *actions) for value in row)])
 
     def erase(self, passages: Sequence[int]) -> None:
         """Erase passages, with their actions."""

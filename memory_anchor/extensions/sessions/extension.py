@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from memory_anchor.admin.purge import Holder
     from memory_anchor.domain.model import RetrievedSnippet
     from memory_anchor.process.wiring import Core
     from memory_anchor.use_cases.memory import MemoryAnchor
@@ -21,6 +22,7 @@ LOOK_EVERY = timedelta(minutes=15)
 
 def _start(core: Core) -> Running:
     from memory_anchor.extensions.sessions.adopting import look_again
+    from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.use_cases import JOIN_MAX, SessionArchive, sessions_of
     from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
     from memory_anchor.upkeep.jobs import Job
@@ -42,8 +44,14 @@ def _start(core: Core) -> Running:
     def besides(anchor: MemoryAnchor, query: str) -> Sequence[RetrievedSnippet]:
         return sessions_of(anchor).snippets(query, JOIN_MAX) if part.is_adopted and anchor.actor.project_dir else ()
 
+    def holders() -> list[Holder]:
+        archive = part.archive()
+        return [] if archive is None else [SessionsHolder(archive)]
+
     job = Job(LOOK, "read what is new in agents' sessions, once they were adopted", LOOK_EVERY, look)
-    return Running(part=part, jobs=[job], on_hook=on_hook, besides=besides, close=part.close)
+    return Running(
+        part=part, jobs=[job], on_hook=on_hook, besides=besides, frozen=part.frozen, close=part.close, holders=holders
+    )
 
 
 EXTENSION = Extension(name="sessions", brings=("commands", "rows"), start=_start)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -77,6 +78,13 @@ class SessionArchive:
             if self._archive is not None:
                 self._archive.close()
             self._archive = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keep everybody from writing, while a backup copies the file and its log."""
+        archive = self.archive()
+        with archive.unit() if archive is not None else nullcontext():
+            yield
 
     def folders(self) -> dict[str, str]:
         """Return folder -> project id."""
