@@ -53,10 +53,10 @@ def cheap_keys() -> Iterator[None]:
 def human_of(data_dir: Path) -> Signer:
     """Return the human of a data directory; a missing key is made with `PASSPHRASE`, cheap to open."""
     from memory_anchor.identity.keys import KeyRing
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
     with cheap_keys():
-        keys = KeyRing(data_dir / "identity", trail_of(data_dir))
+        keys = KeyRing(data_dir / "identity", LocalTrail(data_dir))
         has_key = keys.own()
         return keys.unlock(PASSPHRASE) if has_key else keys.create(name="alice", passphrase=PASSPHRASE)
 

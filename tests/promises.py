@@ -413,6 +413,12 @@ PROMISES: dict[str, Held] = {
     "docs/store.md": {
         "| readers | a pool of connections": ("memory_anchor.store.database.POOL_MAX=16",),
         "| COMMIT fails |": ("test_group_commit::test_exactly_the_units_that_returned_are_stored",),
+        "`doctor --salvage` reads a damaged database row by row": (
+            "test_upgrade::test_a_damaged_database_is_salvaged_row_by_row",
+        ),
+        "| pages of the file cannot be read |": (
+            "test_upgrade::test_a_database_with_unreadable_pages_is_salvaged_around_them",
+        ),
         "A version and its line stand or fall together": (
             "test_audit_rows::test_a_unit_that_fails_takes_its_record_with_it",
         ),

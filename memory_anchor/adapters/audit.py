@@ -252,8 +252,28 @@ class JsonlAudit:
         A recorded gap counts as one and is reported with the next. A trail that is gone breaks at its first line when
         the head says that there was one.
         """
+        if not self.path.parent.exists():
+            return None
         with self._lock, file_lock(self._lock_file):
             return broken_link(self._lines(), self._read_head(), self._head.name)
+
+    def settled(self, at: datetime) -> tuple[int, str] | None:
+        """Close what a kill left at the end of the trail; return how far it is acknowledged, None for no trail."""
+        if not self.path.exists():
+            return None
+        with self._lock, file_lock(self._lock_file):
+            with self.path.open("r+b", buffering=0) as file:
+                file.seek(0, os.SEEK_END)
+                self._mended(file, self._chain_end(file), at)
+            self._end = None
+            return self._read_head()
+
+    def lines(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield every line as it stands, and whether it came with an import; not a torn one that is accounted for."""
+        imported = self._imported()
+        for _, raw in self._lines():
+            record = chain_record(raw)
+            yield raw, record is not None and any(first <= record["n"] <= last for first, last in imported)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -45,6 +45,8 @@ from memory_anchor.identity.keys import KeyRing
 from memory_anchor.identity.proposals import proposals_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.runtime.wire import VERSION
+from memory_anchor.store.audit_rows import SqlAudit, move_in
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.job_kit import pages
 from memory_anchor.upkeep.leases import RUNNER_FILE
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
+AUDIT = "audit"
 REPLACED = "replaced-"
 STAYS = frozenset(
     {
@@ -117,6 +120,8 @@ def create(core: Core, target: Path) -> MadeBackup:
             collections = {name: _write_collection(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.paused():
                 _copy_files(core, parts)
+                if isinstance(core.audit, SqlAudit):
+                    core.audit.write_files(parts / "files" / AUDIT)
         manifest: Manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -192,7 +197,7 @@ def _write_chunk(parts: Path, name: str, entries: list[Entry]) -> None:
 
 def _copy_files(core: Core, parts: Path) -> None:
     """Copy everything but the store: files are small, and replaced atomically or appended to."""
-    skipped = ("store", SNAPSHOT_FILE, ROWS_FILE)  # the store is exported; derived files are not backed up
+    skipped = ("store", "index", SNAPSHOT_FILE, ROWS_FILE)  # the store is exported; derived files are not backed up
     for path in sorted(core.data_dir.iterdir()):
         if not _belongs(path.name) or path.name in skipped:
             continue
@@ -489,6 +494,8 @@ def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[
             store.put(collection, entries)
             done += len(entries)
             tick(done)
+        if isinstance(store, SqlStore):
+            move_in(archive / "files" / AUDIT, SqlAudit(store.database), datetime.fromisoformat(manifest["made_at"]))
         store.flush()
     except BadInput as error:
         raise StoreDamaged(f"the backup holds what is no memory ({error}); nothing was changed.") from error

@@ -428,7 +428,8 @@ class AuditLog(Protocol):
 class Trail(AuditLog, Protocol):
     """A chain of records. place: how messages name it."""
 
-    place: str
+    @property
+    def place(self) -> str: ...
 
     def size(self) -> int:
         """Return a number that grows with every record, 0 for none."""

@@ -7,6 +7,7 @@ costs a minute and not an afternoon.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,6 +90,7 @@ def diagnose(
             yield from _store(settings, data_dir, serving is not None, tick if deep else None)
         yield _backups(data_dir, settings)
     yield from _salvaged(data_dir)
+    yield from _upgraded(data_dir)
     if audit:
         yield _audit(data_dir)
         yield _approvals()
@@ -230,12 +232,12 @@ def _bring_over(data_dir: Path, how: str = "") -> str:
 def _backups(data_dir: Path, settings: Settings) -> Check:
     """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
     from memory_anchor.admin import nightly
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
     backups = nightly.listed(data_dir)
     often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
     if not backups:
-        is_new = not trail_of(data_dir).size() or settings.backup.every_h == 0
+        is_new = not LocalTrail(data_dir).size() or settings.backup.every_h == 0
         state: State = "ok" if is_new else "warning"
         return Check("backups", state, f"none yet; {often}", "" if is_new else "memory-anchor backup create")
     last = backups[-1]
@@ -268,11 +270,21 @@ def _salvaged(data_dir: Path) -> Iterator[Check]:
         yield Check("salvage", "warning" if lost else "ok", finding, f"rm -r {folder}" if not lost else "")
 
 
+def _upgraded(data_dir: Path) -> Iterator[Check]:
+    """Yield where the store before an upgrade is kept, and how a human who is content removes it."""
+    from memory_anchor.admin.upgrade import kept_side
+    from memory_anchor.store.audit_rows import LocalTrail
+
+    with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
+        if (folder := kept_side(data_dir, LocalTrail(data_dir))) is not None:
+            yield Check("upgrade", "ok", f"the store before the upgrade is kept in {folder}", f"rm -r {folder}")
+
+
 def _audit(data_dir: Path) -> Check:
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
     try:
-        trail = trail_of(data_dir)
+        trail = LocalTrail(data_dir)
         broken, size = trail.verify(), trail.size()
     except MemoryAnchorError as error:
         return failed("audit", error)
@@ -285,10 +297,10 @@ def _audit(data_dir: Path) -> Check:
 def _human_key(data_dir: Path) -> Check:
     """Return whether the key here is the first that a human made, with the fingerprint shown at `init`."""
     from memory_anchor.identity.keys import KeyRing
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
     try:
-        keys = KeyRing(data_dir / "identity", trail_of(data_dir))
+        keys = KeyRing(data_dir / "identity", LocalTrail(data_dir))
         warning, fingerprint = keys.warning(), keys.fingerprint()
     except MemoryAnchorError as error:
         return failed("human key", error)
@@ -353,11 +365,11 @@ def _constitution(data_dir: Path) -> Check:
 def _last_approval(schema: IdentitySchema, data_dir: Path) -> str:
     """Return the audit record of the last approved text where no text is in force: it may be made up."""
     from memory_anchor.identity.approved import numbers_of
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
     if not schema.initialised or schema.load().entries:
         return ""
-    records = trail_of(data_dir).records("constitution.")
+    records = LocalTrail(data_dir).records("constitution.")
     last = max((row for row in records if numbers_of([row], schema.project_id)), key=lambda row: row["n"], default=None)
     if last is None:
         return ""

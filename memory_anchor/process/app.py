@@ -6,9 +6,10 @@ the caller took the directory lock; the embedder's model is loaded by its first 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from memory_anchor.adapters.language_models import ModelLimits
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
+
+
+log = logging.getLogger("memory_anchor")
 
 
 def build_core(
@@ -116,17 +120,23 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
         return server_store(settings.store)
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
-    if url:
-        from memory_anchor.adapters.edge_index import EdgeIndex
-        from memory_anchor.store.database import DATABASE_FILE, open_database
-        from memory_anchor.store.index_follower import space_above
-        from memory_anchor.store.sql_store import SqlStore
+    from memory_anchor.adapters.edge_index import EdgeIndex
+    from memory_anchor.store.database import DATABASE_FILE, IS_DEFAULT, open_database
+    from memory_anchor.store.index_follower import space_above
+    from memory_anchor.store.sql_store import SqlStore
 
-        opened = SqlStore(open_database(url, data_dir / DATABASE_FILE))
-        if opened.kind == "sqlite":
-            folder = data_dir / "index"
-            opened.keep_index(EdgeIndex(folder), has_space=space_above(folder, settings.store.reserve_mb << 20))
-        return opened
+    if not url and not IS_DEFAULT and not (data_dir / DATABASE_FILE).exists():
+        return _old_store(settings, data_dir, lock)
+    if url in ("", "sqlite"):
+        _upgrade_old(settings, data_dir, lock)
+    opened = SqlStore(open_database(url or "sqlite", data_dir / DATABASE_FILE))
+    if opened.kind == "sqlite":
+        folder = data_dir / "index"
+        opened.keep_index(EdgeIndex(folder), has_space=space_above(folder, settings.store.reserve_mb << 20))
+    return opened
+
+
+def _old_store(settings: Settings, data_dir: Path, lock: HeldLock) -> MemoryStore:
     from memory_anchor.adapters.edge_store import EdgeStore
 
     return EdgeStore(
@@ -134,6 +144,21 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
         lock=lock,
         reserve_bytes=settings.store.reserve_mb << 20,
         durability=Durability(settings.store.sync, sync_ms=settings.store.sync_ms),
+    )
+
+
+def _upgrade_old(settings: Settings, data_dir: Path, lock: HeldLock) -> None:
+    """Give a data directory of the old layout its database; nothing to do for any other."""
+    from memory_anchor.admin.upgrade import is_old, upgrade
+
+    if not is_old(data_dir):
+        return
+
+    def tick(collection: str, done: int, total: int) -> None:
+        log.info("upgrading the store: %s, %d of %d", collection, done, total)
+
+    upgrade(
+        data_dir, lock=lock, open_old=partial(_old_store, settings, data_dir, lock), now=SystemClock().now(), tick=tick
     )
 
 

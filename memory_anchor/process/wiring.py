@@ -27,7 +27,7 @@ from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.admin.checks import repair_at_start
 from memory_anchor.base.durability import Durability, SyncedLock
-from memory_anchor.base.files import remove_durably, write_atomic
+from memory_anchor.base.files import make_private, remove_durably, write_atomic
 from memory_anchor.base.idempotency import FOLDER, FirstAnswers
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.parallel_calls import call_circuit
@@ -191,7 +191,9 @@ class Core:
     def _trail(self) -> JsonlAudit | SqlAudit:
         if self._database is not None:
             return SqlAudit(self._database)
-        return JsonlAudit(self.data_dir / "audit" / "audit.jsonl", durability=self._durability)
+        path = self.data_dir / "audit" / "audit.jsonl"
+        make_private(path.parent)  # what says that the trail of this directory is a file
+        return JsonlAudit(path, durability=self._durability)
 
     def _writers_lock(self) -> AbstractContextManager[bool | None]:
         return SyncedLock(self._durability) if self._database is None else UnitLock(self._database)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
@@ -39,6 +39,10 @@ from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.language.indexing import is_same_vector, searched_words
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.store.audit_rows import LocalTrail, SqlAudit, move_in
+from memory_anchor.store.database import DATABASE_FILE
+from memory_anchor.store.salvaging import Readable, readable
+from memory_anchor.store.sql_store import SqlStore
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix, MemoryStore
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 ACCOUNT_FILE = "salvage.json"
 SALVAGE = "salvage"
+AUDIT = "audit"
 BATCH = 500
 AUDIT_IDS_MAX = 400
 """Lost versions named in the audit record; the report beside the damaged store has all of them."""
@@ -123,10 +128,12 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageRepo
     A running engine is stopped first. Raises StoreDamaged: nothing can be read, or a newer program wrote it; nothing
     was changed. BadInput: the store is no embedded one. StoreBusy, DiskFull, Refused.
     """
-    if (is_sql := bool(settings.database.url.get_secret_value())) or settings.store.kind != "edge":
+    url = settings.database.url.get_secret_value()
+    if (is_server := url not in ("", "sqlite")) or settings.store.kind != "edge":
         raise BadInput(
-            f"{'database.url is set' if is_sql else f'store.kind is {settings.store.kind!r}'}: --salvage mends the "
-            "embedded store; restore a snapshot there, or run `memory-anchor backup restore FILE` into an empty one"
+            f"{'database.url is a server' if is_server else f'store.kind is {settings.store.kind!r}'}: --salvage mends "
+            "the embedded store; restore a dump or a snapshot there, or run `memory-anchor backup restore FILE` into "
+            "an empty one"
         )
     os.umask(0o077)
     engine.stop(data_dir)
@@ -146,9 +153,14 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageRepo
 
 def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: DirectoryLock, now: datetime) -> SalvageReport:
     report = SalvageReport()
-    trail = _trail(data_dir / "audit" / "audit.jsonl")
-    store = data_dir / "store"
-    collections = [_read(store / name, staging, trail, report) for name in COLLECTIONS]
+    store, found = data_dir / "store", None
+    if (data_dir / DATABASE_FILE).exists():
+        found = readable(data_dir / DATABASE_FILE, staging / "scratch")
+        trail = _trail(raw for raw, _ in found.lines)
+        collections = [_of_database(name, found, trail, report) for name in COLLECTIONS]
+    else:
+        trail = _trail(_lines_of(data_dir / AUDIT / "audit.jsonl"))
+        collections = [_read(store / name, staging, trail, report) for name in COLLECTIONS]
     _add_from_backups(data_dir, staging, collections, trail, report)
     for collection in collections:
         report.kept[collection.name] = len(collection.entries)
@@ -166,8 +178,15 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
 
     new = staging / "new"
     new.mkdir(mode=0o700)
-    _fill(open_store(settings, new, lock), collections)
-    report.changed, report.replaced = True, backup.swap_in(data_dir, staging, ["store", SNAPSHOT_FILE])
+    lines = found.lines if found is not None else None
+    if lines is None and (data_dir / AUDIT).is_dir():
+        shutil.copytree(data_dir / AUDIT, staging / AUDIT)
+    _fill(open_store(settings, new, lock), collections, lines, staging / AUDIT, now)
+    shutil.rmtree(staging / "scratch", ignore_errors=True)
+    old = [name for name in ("store", "index", AUDIT, SNAPSHOT_FILE) if (data_dir / name).exists()]
+    if not (new / DATABASE_FILE).exists() and AUDIT in old:
+        old.remove(AUDIT)
+    report.changed, report.replaced = True, backup.swap_in(data_dir, staging, old)
     write_atomic(Path(report.replaced) / ACCOUNT_FILE, json.dumps(report.to_json(), indent=1).encode())
     _record_in_audit(data_dir, report, now)
     return report
@@ -304,14 +323,33 @@ def _number(shard: Path) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _trail(path: Path) -> _Trail:
+def _lines_of(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")
+    except OSError:
+        return []
+
+
+def _of_database(name: str, found: Readable, trail: _Trail, report: SalvageReport) -> _SalvagedCollection:
+    """Return what could be read of one collection of a database."""
+    collection = _SalvagedCollection(name, CollectionSpec(found.embedders.get(name, {})))
+    collection.damaged = collection.open_ended = not found.is_whole
+    for entry in found.entries.get(name, []):
+        if entry.memory.point_id not in trail.gone:
+            rows = _fitting(entry.vectors, collection.spec)
+            memory = replace(entry.memory, revision=None)
+            collection.entries[memory.point_id] = Entry(memory, rows, searched_words(memory))
+    report.read["store"] += len(collection.entries)
+    if collection.damaged:
+        written = {point for point, version in trail.written.items() if version.layer == name}
+        collection.unreadable = written - collection.entries.keys() - trail.gone
+    return collection
+
+
+def _trail(lines: Iterable[bytes]) -> _Trail:
     """Return what the readable lines of the audit trail say; `doctor --audit` names the others."""
     written: dict[str, _Written] = {}
     gone: set[str] = set()
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return _Trail({}, frozenset())
     for line in lines:
         try:
             entry = record(parsed(line))
@@ -437,28 +475,37 @@ def _latest(memory_id: str, version: int, trail: _Trail) -> _Written | None:
 # --- the new store ---------------------------------------------------------------------------------------------------
 
 
-def _fill(store: MemoryStore, collections: list[_SalvagedCollection]) -> None:
+def _fill(
+    store: MemoryStore,
+    collections: list[_SalvagedCollection],
+    lines: Sequence[tuple[bytes, bool]] | None,
+    audit: Path,
+    now: datetime,
+) -> None:
+    """lines: of the trail of a database; audit: a copy of the folder of a trail in a file."""
     try:
         for collection in collections:
             store.open_collection(collection.name, collection.spec)
             entries = list(collection.entries.values())
             for start in range(0, len(entries), BATCH):
                 store.put(collection.name, entries[start : start + BATCH])
+        if isinstance(store, SqlStore):
+            rows = SqlAudit(store.database)
+            rows.take_over(lines) if lines is not None else move_in(audit, rows, now)
+            rows.close()
         store.flush()
     finally:
         store.close()
 
 
 def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> None:
-    from memory_anchor.adapters.audit import JsonlAudit
-
     lost: dict[str, list[str]] = {}
     for missing in report.lost[:AUDIT_IDS_MAX]:
         if missing.version:
             lost.setdefault(missing.layer, []).append(f"{missing.id}@{missing.version}")
     what: Record = {"kept": report.kept, "read": report.read, "lost": lost, "lost_count": len(report.lost)}
     try:
-        JsonlAudit(data_dir / "audit" / "audit.jsonl").append(SALVAGE, what, by="human:doctor", at=now)
+        LocalTrail(data_dir).append(SALVAGE, what, by="human:doctor", at=now)
     except MemoryAnchorError as error:  # the store is good; `doctor --audit` checks the trail
         report.notes.append(str(error))
 

@@ -9,8 +9,11 @@ shows: it is written every few lines and at the end of the process, for with eac
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,9 +28,11 @@ from memory_anchor.adapters.audit_chain import (
     chained_line,
     continuing,
 )
+from memory_anchor.base.files import make_private
 from memory_anchor.base.json_values import Json, Record
+from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.ports import AuditRecord
-from memory_anchor.store.database import DATABASE_FILE, Database, open_database
+from memory_anchor.store.database import DATABASE_FILE, IS_DEFAULT, Database, open_database
 
 if TYPE_CHECKING:
     from memory_anchor.store.group_commit import SqlLink, Value
@@ -37,6 +42,7 @@ HEAD = "audit"
 HEAD_EACH = 32
 """Lines after which the head is written."""
 PAGE = 500
+LINES_AT_ONCE = 1_000
 _INSERT = "insert into audit(line, kind, imported, record) values(?, ?, ?, ?)"
 _HEAD = "insert into meta(name, value) values(?, ?) on conflict(name) do update set value = excluded.value"
 
@@ -45,13 +51,13 @@ class SqlAudit:
     """The `AuditLog` port over a database. Thread-safe, and safe across processes."""
 
     def __init__(self, database: Database) -> None:
-        self._database, self.place = database, database.place
+        self.database, self.place = database, database.place
         self._without: dict[str, int] = {}
         """Kind -> the last line up to which none is of it."""
 
     def size(self) -> int:
         """Return how many lines there are."""
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             return _next_line(link) - 1
 
     def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
@@ -59,7 +65,7 @@ class SqlAudit:
 
         what: JSON values, never a memory's text or a secret. Raises BadInput: the record is too long.
         """
-        with self._database.unit() as link:
+        with self.database.unit() as link:
             number, before = _end(link)
             head = _head(link)
             if head is not None and head[0] > number:  # lines were cut off the end: that is said for ever
@@ -71,37 +77,53 @@ class SqlAudit:
     @contextlib.contextmanager
     def recording(self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime) -> Iterator[None]:
         """Make what the block stores, and these records, one unit."""
-        with self._database.unit():
+        with self.database.unit():
             yield
             for what in whats:
                 self.append(kind, what, by=by, at=at)
 
     def verify(self) -> BrokenLink | None:
         """Return the first broken link, None when the whole chain holds. A recorded gap counts as one."""
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             return broken_link(_lines(link), _head(link), "the row that")
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Keep everybody from appending during the block."""
-        with self._database.unit():
+        with self.database.unit():
             yield
 
     def close(self) -> None:
         """Write the head, at the end of a process."""
-        with self._database.unit() as link:
+        with self.database.unit() as link:
             end, head = _end(link), _head(link)
             if end[0] > (head or (0, ""))[0]:
                 _write_head(link, *end)
 
     def lines(self) -> Iterator[bytes]:
         """Yield the whole trail as a file of JSON lines holds it, oldest line first."""
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             yield from (raw for _, raw in _lines(link))
+
+    def write_files(self, folder: Path) -> None:
+        """Write the trail as the files that `JsonlAudit` reads."""
+        make_private(folder)
+        file = folder / "audit.jsonl"
+        with file.open("wb") as written, self.database.reading() as link:
+            written.writelines(raw for _, raw in _lines(link))
+            number, hashed = _end(link)
+            head = _head(link) or (0, "")
+            end = head if head[0] > number else (number, hashed)
+            sql = "select record from audit where imported = 1 order by line"
+            numbers = [record["n"] for (raw,) in link.rows(sql) if (record := chain_record(_bytes_of(raw)))]
+        if end[0]:
+            (folder / "audit.jsonl.head").write_bytes(b"%012d %s\n" % (end[0], end[1].encode()))
+        if numbers:
+            (folder / "audit.jsonl.imported").write_bytes(b"".join(b"%d %d\n" % (n, n) for n in numbers))
 
     def records(self, kinds: str = "") -> Iterator[AuditRecord]:
         """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             for _, raw in _lines(link, kinds):
                 if (record := chain_record(raw)) is not None and str(record["kind"]).startswith(kinds):
                     yield record
@@ -109,17 +131,17 @@ class SqlAudit:
     def first(self, kind: str) -> dict[str, Json] | None:
         """Return the `what` of the first record of a kind that was made here, None without one."""
         sql = "select record from audit where kind = ? and imported = 0 and line > ? order by line limit 1"
-        with self._database.reading() as link:
+        with self.database.reading() as link:
             last = _next_line(link) - 1
             rows = link.rows(sql, (kind, self._without.get(kind, 0)))
-        if not rows and not self._database.groups.inside:
+        if not rows and not self.database.groups.inside:
             self._without[kind] = last
         return _what(rows[0][0]) if rows else None
 
     def latest(self, kind: str) -> dict[str, Json] | None:
         """Return the `what` of the last record of a kind that was made here, None without one."""
         sql = "select record from audit where kind = ? and imported = 0 order by line desc limit 1"
-        rows = self._database.rows(sql, (kind,))
+        rows = self.database.rows(sql, (kind,))
         return _what(rows[0][0]) if rows else None
 
     def adopt(self, records: Sequence[Record]) -> int:
@@ -128,9 +150,9 @@ class SqlAudit:
         Records that are here already are skipped. Raises BadInput: the copy differs from this chain, and nothing was
         written.
         """
-        with self._database.unit() as link:
+        with self.database.unit() as link:
             end = _end(link)
-            fresh = continuing(self.records(), end, end, records, f"the trail in {self._database.place}")
+            fresh = continuing(self.records(), end, end, records, f"the trail in {self.database.place}")
             link.run_many(
                 _INSERT,
                 [
@@ -142,16 +164,19 @@ class SqlAudit:
                 _write_head(link, fresh[-1]["n"], fresh[-1]["hash"])
         return len(fresh)
 
-    def take_over(self, lines: Sequence[tuple[bytes, bool]], head: tuple[int, str] | None) -> None:
-        """Take over the lines of a trail in a file, each with whether it was imported, and its head."""
-        with self._database.unit() as link:
-            first = _next_line(link)
+    def take_over(self, lines: Sequence[tuple[bytes, bool]]) -> None:
+        """Take over lines of a trail in a file, each with whether it was imported."""
+        with self.database.unit() as link:
             rows = [
                 (line, "" if (record := chain_record(raw)) is None else record["kind"], int(is_imported), raw)
-                for line, (raw, is_imported) in enumerate(lines, first)
+                for line, (raw, is_imported) in enumerate(lines, _next_line(link))
             ]
             link.run_many(_INSERT, rows)
-            if head is not None:
+
+    def acknowledge(self, head: tuple[int, str] | None) -> None:
+        """Take over how far a trail in a file was acknowledged."""
+        if head is not None:
+            with self.database.unit() as link:
                 _write_head(link, *head)
 
 
@@ -207,9 +232,94 @@ def _what(raw: Value) -> dict[str, Json] | None:
     return record["what"] if record is not None else None
 
 
-def trail_of(data_dir: Path, url: str = "") -> JsonlAudit | SqlAudit:
-    """Return the audit trail of a data directory, whichever store it has. url: `database.url` of its settings."""
-    file = data_dir / DATABASE_FILE
-    if url.startswith("postgres") or file.exists():
-        return SqlAudit(open_database(url or "sqlite", file))
-    return JsonlAudit(data_dir / "audit" / "audit.jsonl")
+def taken_over(trail: JsonlAudit, rows: SqlAudit, now: datetime) -> bool:
+    """Copy a trail in a file into rows; return whether they are now the same, and verify as it did."""
+    broken, head, was = trail.verify(), trail.settled(now), hashlib.sha256()
+    lines = trail.lines()
+    with rows.database.unit():
+        while piece := list(islice(lines, LINES_AT_ONCE)):
+            was.update(b"".join(raw for raw, _ in piece))
+            rows.take_over(piece)
+        rows.acknowledge(head)
+    is_ = hashlib.sha256()
+    for line in rows.lines():
+        is_.update(line)
+    return is_.digest() == was.digest() and rows.verify() == broken
+
+
+def move_in(folder: Path, rows: SqlAudit, now: datetime) -> None:
+    """Move a trail in a folder into rows. Raises StoreDamaged: it did not read back as it was."""
+    if folder.is_dir():
+        if not taken_over(JsonlAudit(folder / "audit.jsonl"), rows, now):
+            raise StoreDamaged("the audit trail did not read back as it was written; nothing was changed.")
+        rows.close()
+        shutil.rmtree(folder)
+
+
+class LocalTrail:
+    """The trail of a data directory as it stands at each call: in a file until there is a database, then its rows.
+
+    For processes beside the engine, which may make or upgrade the store meanwhile. Reading makes nothing.
+    """
+
+    def __init__(self, data_dir: Path, *, in_a_file: bool = False, url: str = "") -> None:
+        """in_a_file: of a store on a Qdrant server, whatever else lies here. url: `database.url` of the settings."""
+        self._file = data_dir / DATABASE_FILE
+        self._in_file = JsonlAudit(data_dir / "audit" / "audit.jsonl")
+        self._is_file = in_a_file
+        self._url = url if url.startswith("postgres") else ""
+        self._rows: SqlAudit | None = None
+
+    def _reads(self) -> JsonlAudit | SqlAudit:
+        if self._is_file or (not self._url and not self._file.exists()):
+            return self._in_file
+        if self._rows is None:
+            self._rows = SqlAudit(open_database(self._url or "sqlite", self._file))
+        return self._rows
+
+    def _writes(self) -> JsonlAudit | SqlAudit:
+        """A directory without any trail gets a database."""
+        reads = self._reads()
+        is_new = not self._is_file and not self._in_file.path.parent.exists()
+        if IS_DEFAULT and is_new and reads is self._in_file:
+            self._rows = SqlAudit(open_database("sqlite", self._file))
+            return self._rows
+        return reads
+
+    def close(self) -> None:
+        if self._rows is not None:
+            self._rows.database.close()
+            self._rows = None
+
+    @property
+    def place(self) -> str:
+        return self._reads().place
+
+    def size(self) -> int:
+        return self._reads().size()
+
+    def verify(self) -> BrokenLink | None:
+        return self._reads().verify()
+
+    def records(self, kinds: str = "") -> Iterator[AuditRecord]:
+        return self._reads().records(kinds)
+
+    def first(self, kind: str) -> dict[str, Json] | None:
+        return self._reads().first(kind)
+
+    def latest(self, kind: str) -> dict[str, Json] | None:
+        return self._reads().latest(kind)
+
+    def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
+        return self._writes().append(kind, what, by=by, at=at)
+
+    def recording(
+        self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
+    ) -> contextlib.AbstractContextManager[None]:
+        return self._writes().recording(kind, whats, by=by, at=at)
+
+    def adopt(self, records: Sequence[Record]) -> int:
+        return self._writes().adopt(records)
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        return self._writes().paused()

@@ -475,11 +475,16 @@ def _identities(link: SqlLink, collection: str) -> dict[str, EmbedderIdentity] |
     """Return the embedders of a collection, None where it was never opened."""
     for (stored,) in link.rows("select value from meta where name = ?", (_meta_name(collection),)):
         try:
-            named = {name: items(value) for name, value in record(parsed(str(stored))).items()}
-            return {name: EmbedderIdentity(text(one[0]), whole(one[1]), text(one[2])) for name, one in named.items()}
+            return identities_of(str(stored))
         except (ValueError, IndexError) as error:
             raise StoreDamaged(f"what {collection} was embedded with cannot be read; restore a backup.") from error
     return None
+
+
+def identities_of(stored: str) -> dict[str, EmbedderIdentity]:
+    """Return the embedders that `meta` names of a collection. Raises ValueError, IndexError: it names none."""
+    named = {name: items(value) for name, value in record(parsed(stored)).items()}
+    return {name: EmbedderIdentity(text(one[0]), whole(one[1]), text(one[2])) for name, one in named.items()}
 
 
 def _identities_text(embedders: Mapping[str, EmbedderIdentity]) -> str:

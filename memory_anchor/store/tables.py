@@ -49,7 +49,8 @@ create table if not exists version(seq {key} primary key, changed bigint not nul
   doc {text} not null,
   unique(collection, point), unique(id, version, collection));
 create index if not exists by_time on version(collection, state, audience, happened_at, type);
-create index if not exists latest on version(collection, recorded_at, point);
+create index if not exists newest on version(collection, happened_at);
+create index if not exists latest on version(collection, recorded_at);
 create index if not exists by_hash on version(hash);
 create index if not exists by_conversation on version(collection, conversation, conversation_seq);
 create table if not exists term(field bigint not null, value {text} not null, seq bigint not null,

@@ -23,13 +23,14 @@ import powercut
 from agent import Agent
 from homes import environment
 
-from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.model import COLLECTIONS, Memory
 from memory_anchor.domain.ports import CollectionSpec
 from memory_anchor.domain.where import Where
+from memory_anchor.process.app import open_store
 from memory_anchor.runtime import launch
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.store.audit_rows import LocalTrail
 
 COMMAND = [sys.executable, "-m", "memory_anchor"]
 CUTS = int(os.environ.get("MEMORY_ANCHOR_POWER_CUTS", "1"))
@@ -123,7 +124,7 @@ class Home:
         versions: list[Memory] = []
         with (
             DirectoryLock.acquire(self.data, role="test") as lock,
-            closing(EdgeStore(self.data / "store", lock=lock)) as store,
+            closing(open_store(Settings(), self.data, lock)) as store,
         ):
             for name in COLLECTIONS:
                 store.open_collection(name, CollectionSpec({}))
@@ -137,14 +138,14 @@ class Home:
 
     def check_audit(self, versions: list[Memory]) -> None:
         """Every version is in the trail, what is in the trail and not in the store is named, and the chain holds."""
-        audit = JsonlAudit(self.data / "audit" / "audit.jsonl")
-        assert audit.verify() is None
-        recorded: set[tuple[str, int]] = set()
-        missing: set[tuple[str, int]] = set()
-        for record in audit.records():
-            for memory in record["what"].get("memories", [record["what"]]):
-                if "id" in memory and "version" in memory:
-                    (missing if record["kind"] == "not_stored" else recorded).add((memory["id"], memory["version"]))
+        with closing(LocalTrail(self.data)) as audit:
+            assert audit.verify() is None
+            recorded: set[tuple[str, int]] = set()
+            missing: set[tuple[str, int]] = set()
+            for record in audit.records():
+                for memory in record["what"].get("memories", [record["what"]]):
+                    if "id" in memory and "version" in memory:
+                        (missing if record["kind"] == "not_stored" else recorded).add((memory["id"], memory["version"]))
         stored = {(m.id, m.version) for m in versions}
         assert stored <= recorded, f"stored without a record: {stored - recorded}"
         unnamed = recorded - missing - stored

@@ -20,7 +20,7 @@ import pytest
 from figures import one_in
 from human_seat import Answer, Seat
 
-from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.store.audit_rows import LocalTrail
 from memory_anchor.testing import PASSPHRASE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,7 +161,7 @@ def test_an_approval_that_somebody_made_up_in_the_audit_trail(seat: Seat) -> Non
     """Attack A26: L0 is empty (closed), the record is named, and the human's `init` ends it, `--audit` included."""
     seat.init()
     project = next(path.name for path in (seat.data / "identity").iterdir() if path.is_dir())
-    trail = JsonlAudit(seat.data / "audit" / "audit.jsonl")
+    trail = LocalTrail(seat.data)
     told = {"project": project, "archive": project, "approved": 2, "proposal": "p"}
     trail.append("constitution.effective", told, by="agent:made-up", at=datetime.now(UTC))
 

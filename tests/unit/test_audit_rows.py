@@ -14,7 +14,7 @@ import pytest
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.domain.errors import BadInput, Unavailable
-from memory_anchor.store.audit_rows import SqlAudit, trail_of
+from memory_anchor.store.audit_rows import LocalTrail, SqlAudit
 from memory_anchor.store.database import DATABASE_FILE, Sqlite
 from memory_anchor.store.group_commit import SqlLink
 
@@ -131,9 +131,14 @@ def test_a_longer_copy_continues_the_chain_and_another_one_does_not(trail: SqlAu
 
 
 def test_a_data_directory_has_the_trail_of_its_store(tmp_path: Path) -> None:
-    """Trail: where a database is, its rows; else the file."""
-    assert isinstance(trail_of(tmp_path), JsonlAudit)
-    with closing(Sqlite(tmp_path / DATABASE_FILE)) as database:
+    """Trail: a file until there is a database, then its rows, also for who looked before; looking makes nothing."""
+    data = tmp_path / "data"
+    trail = LocalTrail(data)
+    assert list(trail.records()) == [] and trail.verify() is None and not data.exists()
+    (data / "audit").mkdir(parents=True)
+    said(JsonlAudit(data / "audit" / "audit.jsonl"), "in a file")
+    assert [record["what"] for record in trail.records()] == [{"name": "in a file"}]
+    with closing(Sqlite(data / DATABASE_FILE)) as database:
         said(SqlAudit(database), "one")
 
-        assert names(trail_of(tmp_path)) == ["one"]
+        assert [record["what"] for record in trail.records()] == [{"name": "one"}]

@@ -37,7 +37,7 @@ from memory_anchor.extensions.transfer.transfer import PAGE
 from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import IMPORTED, MAX_FILE_BYTES, PROPOSAL_ID, proposals_of
-from memory_anchor.store.audit_rows import trail_of
+from memory_anchor.store.audit_rows import LocalTrail
 
 Ask = Callable[..., Record]
 
@@ -123,7 +123,7 @@ def export_lines(
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
     """Yield the lines with a kind: the whole trail (it cannot be cut), proposals, projects."""
     if project is None:
-        for record in trail_of(data_dir).records():
+        for record in LocalTrail(data_dir).records():
             yield dumped({"kind": "audit", "record": record})
     projects = known_projects(data_dir)
     for name in sorted(projects) if project is None else [project]:
@@ -207,7 +207,7 @@ def import_file(
     gets a sentence on each project that has another id here, before a line of it is signed.
     Raises our errors only for what concerns every line: no store, read-only, no space.
     """
-    audit = trail_of(data_dir)
+    audit = LocalTrail(data_dir)
     projects, audited, lines = _survey(file, audit, tick)
     own_project = text(ask("export_begin")["project"])
     targets = _choose_targets(ask, projects, lines, own_project if project_dir else "", to or {}, choose)

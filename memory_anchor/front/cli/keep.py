@@ -117,10 +117,10 @@ def _record_move(data_dir: Path, what: Record, signer: Signer | None) -> None:
     """Record the move in the audit trail, and delete the snapshot that was made from the old store."""
     from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
     by = f"human:{signer.approver.name}" if signer is not None else "system"
-    trail_of(data_dir).append("store.migrated", what, by=by, at=SystemClock().now())
+    LocalTrail(data_dir).append("store.migrated", what, by=by, at=SystemClock().now())
     (data_dir / SNAPSHOT_FILE).unlink(missing_ok=True)
 
 

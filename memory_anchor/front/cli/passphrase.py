@@ -46,9 +46,12 @@ def audit_trail(home: Path) -> AuditLog:
     A dashboard asks for the first key with every page; reading the whole file each time took 45 ms of CPU time at
     100,000 memories.
     """
-    from memory_anchor.store.audit_rows import trail_of
+    from memory_anchor.process.app import settings_of
+    from memory_anchor.store.audit_rows import LocalTrail
 
-    return trail_of(home)
+    settings = settings_of(os.environ)
+    is_server = settings.store.kind == "qdrant" and not settings.database.url.get_secret_value()
+    return LocalTrail(home, in_a_file=is_server, url=settings.database.url.get_secret_value())
 
 
 def human_signer(wanted: bool = True) -> Signer | None:

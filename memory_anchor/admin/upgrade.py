@@ -1,0 +1,146 @@
+"""A data directory whose memories lie in Qdrant Edge and whose trail is a file becomes one with a database, once.
+
+The only module that knows the old layout. At the first start the old store is opened under the lock of its directory,
+what a kill left apart there is put right, and everything is read once: versions with usage, receipts, vectors and
+words, then the trail line by line. The new side is made in a folder of its own, read back, counted and hashed against
+the old one, and only then takes its place: a journalled move (`adapters.restoring`), which the next start finishes.
+A kill before that leaves the old side as it was, and the next start begins anew. The old side is kept in `replaced-N`
+until a human removes it; the trail names the folder. Rejected: two truths side by side while pages are copied, which is
+worse than either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.payload import to_payload
+from memory_anchor.adapters.restoring import JOURNAL, STAGING
+from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.admin.backup import next_aside, swap_in
+from memory_anchor.admin.checks import compare_trail
+from memory_anchor.base.json_values import Record
+from memory_anchor.domain.errors import StoreDamaged
+from memory_anchor.domain.model import COLLECTIONS
+from memory_anchor.domain.ports import AuditLog, CollectionSpec, Entry, HeldLock, MemoryStore
+from memory_anchor.domain.where import Where
+from memory_anchor.store.audit_rows import SqlAudit, taken_over
+from memory_anchor.store.database import DATABASE_FILE, Sqlite
+from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.upkeep.job_kit import pages
+
+UPGRADED = "store.upgraded"
+"""Audit kind of an upgrade: how many versions, and the folder in which the old side is kept."""
+COPIED_AT_ONCE = 250
+AUDIT = "audit"
+log = logging.getLogger("memory_anchor")
+
+
+def is_old(data_dir: Path) -> bool:
+    """Return whether a data directory has the old layout and no database."""
+    if (data_dir / DATABASE_FILE).exists():
+        return False
+    return (data_dir / AUDIT / "audit.jsonl").exists() or any((data_dir / "store" / n).is_dir() for n in COLLECTIONS)
+
+
+def kept_side(data_dir: Path, trail: AuditLog) -> Path | None:
+    """Return the folder with the old side of an upgrade, None where there was none or somebody has removed it."""
+    what = trail.latest(UPGRADED)
+    folder = data_dir / str(what["kept"]) if what else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def upgrade(
+    data_dir: Path,
+    *,
+    lock: HeldLock,
+    open_old: Callable[[], MemoryStore],
+    now: datetime,
+    tick: Callable[[str, int, int], None],
+) -> None:
+    """Give `data_dir` a database with everything that its old layout holds. tick: (collection, done, of how many).
+
+    Raises StoreDamaged: the old side cannot be read, or the new one is not the same; nothing was changed then.
+    """
+    if not lock.held:
+        raise ValueError("an upgrade holds the lock of its directory")
+    staging = data_dir / f"{STAGING}{os.getpid()}"
+    shutil.rmtree(staging, ignore_errors=True)
+    kept = next_aside(data_dir)
+    trail = JsonlAudit(data_dir / AUDIT / "audit.jsonl")
+    try:
+        with closing(open_old()) as old, closing(Sqlite(staging / "new" / DATABASE_FILE)) as database:
+            new = SqlStore(database)
+            for name in COLLECTIONS:
+                old.open_collection(name, CollectionSpec({}))
+                new.open_collection(name, CollectionSpec(old.embedders(name)))
+            compare_trail(old, trail, now)
+            versions = {name: _copied(name, old, new, tick) for name in COLLECTIONS}
+            _take_over(trail, SqlAudit(database), {"versions": dict(versions), "kept": kept}, now)
+        names = ("store", AUDIT, SNAPSHOT_FILE)
+        swap_in(data_dir, staging, [name for name in names if (data_dir / name).exists()])
+    finally:
+        if not (data_dir / JOURNAL).exists():  # else the next start finishes the move
+            shutil.rmtree(staging, ignore_errors=True)
+    log.warning("the store was upgraded: %s; what it was before is kept in %s", versions, data_dir / kept)
+
+
+def _take_over(trail: JsonlAudit, rows: SqlAudit, what: Record, now: datetime) -> None:
+    """Copy the trail and record the upgrade in the copy. Raises StoreDamaged: both sides differ."""
+    if not taken_over(trail, rows, now):
+        raise StoreDamaged("the upgrade of the audit trail did not read back what it wrote; nothing was changed.")
+    rows.append(UPGRADED, what, by="system", at=now)
+    rows.close()
+
+
+def _copied(name: str, old: MemoryStore, new: SqlStore, tick: Callable[[str, int, int], None]) -> int:
+    """Copy one collection and read it back; return how many versions. Raises StoreDamaged: both sides differ."""
+    total, done = old.count(name, Where()), 0
+    before = _Hash()
+    for page in pages(old, name, Where(), size=COPIED_AT_ONCE, with_vectors=True):
+        new.put(name, page)
+        before.add(page)
+        done += len(page)
+        tick(name, done, total)
+    after = _Hash()
+    for page in pages(new, name, Where(), size=COPIED_AT_ONCE, with_vectors=True):
+        after.add(page)
+    if before.side() != after.side() or before.count != total:
+        raise StoreDamaged(
+            f"the upgrade of {name} read {before.count} of {total} versions and wrote {after.count}, and they are not "
+            "the same; nothing was changed. `memory-anchor doctor --salvage` brings back what can be read."
+        )
+    return done
+
+
+class _Hash:
+    """A hash over versions in point order: payload with usage and receipts, vectors, words."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sha = hashlib.sha256()
+
+    def add(self, page: list[Entry]) -> None:
+        self.count += len(page)
+        for entry in page:
+            for part in _parts(entry):
+                self._sha.update(part)
+
+    def side(self) -> tuple[int, str]:
+        return self.count, self._sha.hexdigest()
+
+
+def _parts(entry: Entry) -> Iterator[bytes]:
+    yield json.dumps(to_payload(entry.memory), sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    for name in sorted(entry.vectors):
+        yield name.encode() + entry.vectors[name].astype("<f4").tobytes()
+    if entry.words is not None:
+        yield repr(sorted(zip(entry.words.indices, entry.words.values, strict=True))).encode()

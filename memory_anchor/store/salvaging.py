@@ -1,0 +1,109 @@
+"""Reading a damaged database row by row: every version and every line of the trail that is as it was written.
+
+SQLite stops at the first page that it cannot read. So rows are asked for by number, in pages, and one by one where a
+page fails; what fails alone, or whose checksum differs, is left out. Nothing here reads the format of the file itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.ports import EmbedderIdentity, Entry
+from memory_anchor.store.group_commit import Row, SqlConnection, SqlLink
+from memory_anchor.store.sql_store import identities_of
+from memory_anchor.store.tables import SELECTED, SELECTED_COUNT, STORED, VECTOR, memory_of, vectors_of
+
+PAGE = 200
+ROWS_PER_BYTE = 40
+"""A version takes more bytes than this, so a file has fewer rows: where the last number cannot be read."""
+
+
+@dataclass(slots=True)
+class Readable:
+    """What could be read. is_whole: every row was there as it was written."""
+
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    embedders: dict[str, dict[str, EmbedderIdentity]] = field(default_factory=dict)
+    lines: list[tuple[bytes, bool]] = field(default_factory=list)
+    is_whole: bool = True
+
+
+def readable(file: Path, scratch: Path) -> Readable:
+    """Return what can be read of the database `file`, from a copy in the empty folder `scratch`."""
+    found = Readable()
+    scratch.mkdir(mode=0o700, parents=True)
+    for end in ("", "-wal"):  # the log holds what was not copied into the file yet
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(f"{file}{end}", scratch / f"{file.name}{end}")
+    raw = sqlite3.connect(scratch / file.name, isolation_level=None)
+    raw.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    link = SqlLink(cast("SqlConnection", raw), mark="?", in_transaction=lambda: raw.in_transaction)
+    most = file.stat().st_size // ROWS_PER_BYTE
+    try:
+        _check(link, found)
+        _read_embedders(link, found)
+        columns = f"version.seq, {SELECTED}, {VECTOR}"
+        tables = f"{STORED} left join vec on vec.seq = version.seq"
+        for row in _rows(link, columns, tables, "version.seq", most, found):
+            _take(row, found)
+        for _, raw_line, is_imported in _rows(link, "line, record, imported", "audit", "line", most, found):
+            found.lines.append((raw_line if isinstance(raw_line, bytes) else str(raw_line).encode(), is_imported == 1))
+    finally:
+        raw.close()
+    return found
+
+
+def _check(link: SqlLink, found: Readable) -> None:
+    try:
+        found.is_whole = [str(line) for (line,) in link.rows("pragma integrity_check(1)")] == ["ok"]
+    except sqlite3.Error:
+        found.is_whole = False
+
+
+def _read_embedders(link: SqlLink, found: Readable) -> None:
+    try:
+        for name, value in link.rows("select name, value from meta where name like 'embedders:%'"):
+            found.embedders[str(name).partition(":")[2]] = identities_of(str(value))
+    except (sqlite3.Error, ValueError, IndexError):
+        found.is_whole = False
+
+
+def _rows(link: SqlLink, columns: str, tables: str, key: str, most: int, found: Readable) -> Iterator[Row]:
+    """Yield the rows by their number, which is the first column; what cannot be read is left out."""
+    last, end = 0, most
+    with contextlib.suppress(sqlite3.Error, IndexError):
+        end = int(link.rows(f"select coalesce(max({key}), 0) from {tables.partition(' ')[0]}")[0][0] or 0)
+    sql = f"select {columns} from {tables} where {key} > ? and {key} <= ? order by {key}"
+    while last < end:
+        upto = min(last + PAGE, end)
+        try:
+            yield from link.rows(sql, (last, upto))
+        except sqlite3.Error:
+            found.is_whole = False
+            for number in range(last, upto):
+                with contextlib.suppress(sqlite3.Error):
+                    yield from link.rows(sql, (number, number + 1))
+        last = upto
+
+
+def _take(row: Row, found: Readable) -> None:
+    """Add the version of a row; a damaged vector is left out, for it can be made again."""
+    stored, vector = row[1 : SELECTED_COUNT + 1], row[SELECTED_COUNT + 1 :]
+    try:
+        memory = memory_of(stored, "")
+    except MemoryAnchorError:
+        found.is_whole = False
+        return
+    try:
+        entry = Entry(memory, *vectors_of(cast("bytes", stored[1]), vector, ""))
+    except (MemoryAnchorError, ValueError):
+        found.is_whole, entry = False, Entry(memory)
+    found.entries.setdefault(str(stored[0]), []).append(entry)
