@@ -46,7 +46,7 @@ class EdgeIndex:
 
     def fingerprint(self) -> str:
         """Return a hash of the names, sizes and times of its files, and of this start of the machine."""
-        lines = [_BOOT.read_text("ascii")] if _BOOT.exists() else []
+        lines = [_BOOT.read_bytes().decode("ascii")] if _BOOT.exists() else []
         for folder, _, names in os.walk(self.folder):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):

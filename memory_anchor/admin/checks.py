@@ -30,7 +30,7 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.admin.purge import finish_purge
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Record, whole
-from memory_anchor.domain.errors import retry_on_conflict
+from memory_anchor.domain.errors import BadInput, retry_on_conflict
 from memory_anchor.domain.model import COLLECTIONS, point_id
 from memory_anchor.domain.ports import AuditLog, Embedder, MemoryStore
 from memory_anchor.domain.where import Between, HasVector, OneOf, Where
@@ -143,6 +143,7 @@ def compare_vectors(
     """Return which vectors are not those of their texts, from `start` on, until `enough` or the end.
 
     embedders: vector's name -> its embedder here. start: an earlier `left`. Raises Unavailable: an embedder cannot run.
+    BadInput: `start` is none of them.
     """
     result = VectorComparison()
     shares = [
@@ -153,6 +154,8 @@ def compare_vectors(
     ]
     after: str | None = None
     if start:
+        if tuple(start[:2]) not in shares or len(start) != len(("vector", "collection", "after")):
+            raise BadInput(f"vectors_from is {str(list(start))[:60]}; allowed is what the answer before gave as `left`")
         name, collection, after = start
         shares = shares[shares.index((str(name), str(collection))) :]
     for name, collection in shares:

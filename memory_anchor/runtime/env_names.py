@@ -21,9 +21,11 @@ HIDDEN, ANY = "http.tokens", "*"
 """The group whose names are never shown; what stands for any name."""
 KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile answers read_only paused scope database store embedder llm budget gate "
-    "constitution conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote",
+    "constitution conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote "
+    "sessions",
     "scope": "account user agent project agent_across_projects",
     "database": "url",
+    "sessions": "keep",
     "store": "kind url path api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
     "replication_factor write_consistency_factor timeout_s",
     "remote": "url key project connect_s search_s write_s",

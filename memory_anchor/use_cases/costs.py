@@ -122,7 +122,7 @@ def _disk_bytes(folder: Path) -> int:
 def _memory_bytes() -> int:
     """Return the resident size of this process, 0 where /proc does not tell it."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import importlib.util
 import inspect
 import json
 import pkgutil
@@ -49,10 +50,20 @@ _SIGNS = (
 RUNS = (*_SIGNS.split("|"), "|", "| ", "|-")
 
 
+ADAPTED = {"langgraph": "langgraph", "openai_agents": "agents", "pydantic_ai": "pydantic_ai", "strands": "strands"}
+"""Module of an adapter -> what it adapts, which is installed where somebody uses it."""
+
+
 def modules() -> Iterator[ModuleType]:
     for info in pkgutil.walk_packages(memory_anchor.__path__, "memory_anchor."):
-        if not info.name.endswith("__main__"):
+        if not info.name.endswith("__main__") and has_what_it_adapts(info.name):
             yield importlib.import_module(info.name)
+
+
+def has_what_it_adapts(name: str) -> bool:
+    """Return whether a module can be imported here: what adapts a framework needs it."""
+    adapted = name.startswith("memory_anchor.integrations.") and ADAPTED.get(name.rpartition(".")[2])
+    return not adapted or importlib.util.find_spec(adapted) is not None
 
 
 def _held(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[tuple[str, re.Pattern[str]]]:
@@ -137,7 +148,7 @@ def compiled_at_import() -> list[tuple[str, re.Pattern[str]]]:
         "re.compile = compile\n"
         "import pkgutil, importlib, memory_anchor\n"
         "for info in pkgutil.walk_packages(memory_anchor.__path__, 'memory_anchor.'):\n"
-        "    if not info.name.endswith('__main__'): importlib.import_module(info.name)\n"
+        f"    if info.name in {[module.__name__ for module in modules()]}: importlib.import_module(info.name)\n"
         "json.dump(made, sys.stdout)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)

@@ -33,7 +33,7 @@ from memory_anchor.extensions.knowledge.reading import (
 from memory_anchor.extensions.knowledge.sources import IGNORE_FILE, Source, SourceKind, SyncProgress
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.extensions.lorebook.lorebook_keys import REGEX_UNITS_MAX, _KeyExpression
-from memory_anchor.hooks import brief
+from memory_anchor.hooks import at_the_act
 from memory_anchor.language.safe_regex import linear
 from memory_anchor.language.terms import holds
 from memory_anchor.recall import scoring
@@ -47,6 +47,9 @@ MAKERS = {"bounded", "linear", "core_schema.str_schema", "expression"}
 OF_OUR_WORDS = {
     "front.cli.init._write_goal": "a constant",
     "front.clients.install._toml_removed": "names of our own entries",
+    "language.acts._class": "acts.toml",
+    "language.acts._cue": "acts.toml",
+    "language.gates.gate": "expressions of ours, run in linear time",
     "language.safe_regex.bounded": "what calls it is walked",
     "language.safe_regex.linear": "runs in linear time whatever it is given: `test_any_expression_is_linear`",
     "language.secret_context._pattern": "secrets.toml",
@@ -56,7 +59,8 @@ OF_OUR_WORDS = {
     "recall.routing._words": "constants",
 }
 OF_INPUT = {
-    "hooks.brief._in_full",
+    "hooks.at_the_act._in_full",
+    "hooks.at_the_act.path_pattern",
     "extensions.lorebook.lorebook_keys._KeyExpression.__init__",
     "extensions.knowledge.reading._ignored",
     "extensions.knowledge.reading._rule",
@@ -260,8 +264,18 @@ def _pattern_of_names(names: list[str], text: str) -> Any:
     return pattern and pattern.search(text)
 
 
+def _paths(names: list[str], text: str) -> None:
+    for name in names:
+        if (pattern := at_the_act.path_pattern(name, folders=True)) is not None:
+            pattern.search(text)
+
+
 FUZZED: dict[str, Callable[[list[str], str], Any]] = {
-    "hooks.brief._in_full": lambda names, text: brief._in_full([SimpleNamespace(content=text)], names),  # type: ignore[list-item]
+    "hooks.at_the_act._in_full": lambda names, text: at_the_act._in_full(
+        SimpleNamespace(content=text),  # type: ignore[arg-type]
+        names,
+    ),
+    "hooks.at_the_act.path_pattern": _paths,
     "extensions.lorebook.lorebook_keys._KeyExpression.__init__": _keys,
     "extensions.knowledge.reading._ignored": lambda *_: None,  # its own test: `test_no_ignore_file_is_slow`
     "extensions.knowledge.reading._rule": lambda names, _: [

@@ -60,7 +60,7 @@ WRITES: dict[str, Any] = {
 """Every setting by which something is written or sent, as it is set here."""
 QUIET = {
     "where the same is written, or whose it is": "data_dir project_dir database.url store.kind store.url store.path "
-    "store.records scope.account scope.user scope.agent scope.project scope.agent_across_projects",
+    "scope.account scope.user scope.agent scope.project scope.agent_across_projects",
     "how the same is written": "store.timeout_s store.shard_number store.replication_factor store.exact store.sync "
     "store.write_consistency_factor store.quantization store.reserve_mb store.sync_ms agents.extraction.perspective",
     "another model at the same door": "llm.command llm.runs_a_day agents.extraction.model",
@@ -68,7 +68,8 @@ QUIET = {
     "embedder.document_prompt agents.extraction.prompt_template retrieval.reranker_path http.tokens http.tls_cert "
     "http.tls_key http.host http.jwt.issuer http.jwt.audience http.jwt.jwks_url http.jwt.account http.jwt.role "
     "variants.retrieval.reranker_path http.jwt.account_claim http.jwt.user_claim http.jwt.role_claim",
-    "less is written": "read_only paused agents.enabled agents.extraction.active collections.usage engine.idle_exit_s "
+    "less is written": "sessions.keep read_only paused agents.enabled agents.extraction.active collections.usage "
+    "engine.idle_exit_s "
     "llm.monthly_tokens",
     "how much, how often, in which order": "profile answers http.at_once http.jwt.leeway_s retrieval.priors "
     "retrieval.conversation retrieval.fold_duplicates retrieval.weights retrieval.reranker_deadline_s "
@@ -269,11 +270,15 @@ def refused(act: Any, *given: Any, **more: Any) -> None:
         assert not any(sign.decode() in str(error) for sign in SIGNS), error
 
 
+PATHS = {"file"}
+"""Where the caller has something written: a file gets the name that it is given."""
+
+
 def through_every_request(world: World) -> None:
     """Say the secret in every field of every request of the table; a name that is looked up may be told back."""
     for row in ROWS.values():
         required = dict.fromkeys(row.request.required(), "x")
-        for name in row.request.model_fields:
+        for name in row.request.model_fields.keys() - PATHS:
             for value in (SAID, [SAID], {"note": SAID}, [{"role": "user", "content": SAID}]):
                 with suppress(MemoryAnchorError):
                     row.answer(world.anchor, row.request.read({**required, name: value}, "it"))

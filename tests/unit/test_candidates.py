@@ -275,7 +275,7 @@ def test_groups_are_searched_apart_and_rows_without_a_vector_never_found() -> No
     rows = rows_of(np.random.default_rng(4), 40, dimensions=32, lean=1)
     held = VectorRows(HashEmbedder(dimensions=32).identity, 64)
     give(held, np.arange(0, 40, 2), rows[::2])
-    held.grow()
+    held.grow(128)
     scripts, groups = np.zeros(100, dtype=np.int8), [np.arange(10), np.arange(10, 60), np.empty(0, dtype=np.int64)]
     found = held.nearest(held.centring.query(rows[0], 0), groups, scripts, limit=4).tolist()
     assert sorted(place < 10 for place in found) == [False] * 4 + [True] * 4

@@ -35,7 +35,7 @@ REDACTED = "the token is [redacted:token]"
 EXACT = {
     "names that identify": "after what conversation agent account_id user_id conversation_id project_id agent_id "
     "project target trigger character user collection mime source path device by variant vectors_from "
-    "RunJob.name ShowLorebook.name "
+    "RunJob.name ShowLorebook.name PreviewHook.client "
     "RemoveLorebook.name ExportLorebook.name ScanLorebook.name",
     "paths and commands": "file ref folder converter",
     "what is hashed or signed": "request_id seen said signature AddAccessKey.* DecideProposal.* ApproveProposal.* "

@@ -113,6 +113,7 @@ CALLS: dict[str, Prepare] = {
     "restore": lambda a: {"id": archived(a)},
     "settle": lambda a: {"id": disputed(a), "resolution": "keep_old"},
     "extract": lambda _: {"messages": TALK, "apply": True},
+    "remember": TOOLS["remember_conversation"],
     "undo": lambda a: {"what": "last", "apply": True} if fact(a) else {},
     "import_lines": lambda a: {"lines": exported_elsewhere(a)},
     "backup_create": lambda a: {"file": str(a.services.data_dir.parent / "b.tar.gz")},
@@ -180,7 +181,7 @@ def test_every_write_has_a_row() -> None:
         search ask_golden list show history events stats saving constitution operations inbox jobs_list
         projects_list why_not context_report context_reports sides profile knowledge_search knowledge_get
         knowledge_sources lorebook_list lorebook_show lorebook_export sync_status sync_unsigned
-        variants sessions_search sessions_show sessions_list
+        variants sessions_search sessions_show sessions_list sessions_handoff hook_preview hook_log get
     """)
     }
     known = reads | set(CALLS) | WRITES_ELSEWISE

@@ -14,6 +14,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
+from sessionkit import Told, id_of
 from typer.testing import CliRunner, Result
 
 from memory_anchor.adapters.audit import JsonlAudit
@@ -72,6 +73,10 @@ SHOWN = {
     "lorebook show": ("world",),
     "lorebook scan": ("world", "--messages", "FILE"),
     "lorebook remove": ("world",),
+    "sessions search": ("code review",),
+    "sessions list": (),
+    "sessions show": ("SESSION",),
+    "handoff": (),
     "constitution show": (),
     "constitution list": ("--all",),
     "constitution propose": (HIDDEN, "--reason", PLANTED),
@@ -97,7 +102,7 @@ SHOWS_NONE = {
     ),
     "statusline",
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
-    *("keys list", "keys create", "keys revoke", "dashboard", "migrate"),
+    *("adopt", "keys list", "keys create", "keys revoke", "dashboard", "migrate"),
     *("sync setup", "sync now", "sync status", "sync revoke"),
     *("lorebook export",),  # what came in, byte for byte
     "constitution found",  # shows the text of the file that it is given
@@ -140,6 +145,17 @@ def test_no_command_prints_a_stored_sign_that_a_terminal_obeys(
         run("forget", arguments["ID"])
     if name.startswith(("knowledge", "lorebook")):
         arguments |= _knowledge(run, tmp_path)
+    if name.startswith(("sessions", "handoff")):
+        machine = request.getfixturevalue("machine")
+        told = (
+            Told("said", str(tmp_path / "project"))
+            .user(PLANTED)
+            .says(f"I will. {PLANTED}")
+            .runs(f"ls {HIDDEN}", PLANTED)
+        )
+        machine.keeps(told)
+        machine.adopt()
+        arguments["SESSION"] = id_of("said")
     if name in ("purge", "review"):
         request.getfixturevalue("human")
     if name == "purge":
