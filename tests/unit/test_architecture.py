@@ -102,7 +102,7 @@ UNTYPED: dict[str, int] = {
     "extensions.knowledge": 3,
     "extensions.library": 2,
     "extensions.lorebook": 1,
-    "front": 8801,
+    "front": 8,
     "integrations": 20,
     "settings": 1,
 }
