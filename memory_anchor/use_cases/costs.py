@@ -27,6 +27,8 @@ STARTS_KEPT = 200
 BLOCK_BYTES = 512
 SESSIONS, PROMPTS, TOOL_CALLS, PREFIX = "SessionStart", "UserPromptSubmit", "PreToolUse", "prefix_bytes"
 AT_ACTS = (TOOL_CALLS, "PostToolUse", "PostToolUseFailure")
+COUNTED = (SESSIONS, PROMPTS, *AT_ACTS, "PreCompact")
+"""Hooks that may show something. Any other name is the caller's own text, and is not kept."""
 
 
 class ShownCosts:
@@ -39,6 +41,8 @@ class ShownCosts:
 
     def note(self, event: str, text: str) -> None:
         """Count one hook and what it showed."""
+        if event not in COUNTED:
+            return
         tokens = round(estimate_tokens(text)) if text else 0
         with self._lock:
             self._new.update({f"asked {event}": 1, f"tokens {event}": tokens})

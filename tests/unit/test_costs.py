@@ -53,3 +53,13 @@ def test_counts_are_kept_over_engines_and_a_torn_file_counts_as_none(core: Core)
     assert ShownCosts().kept(core.services.data_dir)["asked PreToolUse"] == 1
     file.write_text('{"asked Pre')
     assert ShownCosts().kept(core.services.data_dir) == {}
+
+
+def test_the_name_of_an_unknown_hook_is_not_kept(core: Core) -> None:
+    """Rule safety.door: what a caller says in the place of a hook's name may be anything, a token too."""
+    costs = ShownCosts()
+    costs.note("ghp_Zq7Xv2Lm9Tr4Wy6Kp1Nd8Bs3", "text")
+    costs.note("SessionStart", "text")
+
+    assert set(costs.kept(core.data_dir)) == {"asked SessionStart", "tokens SessionStart"}
+    assert b"ghp_" not in b"".join(file.read_bytes() for file in core.data_dir.glob("*.json"))
