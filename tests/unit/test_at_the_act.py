@@ -134,10 +134,10 @@ def test_a_bare_program_is_warned_of_where_few_memories_name_it(core: Core) -> N
 def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
     """Issue 15, PreToolUse: the file itself, or a folder of it that a rule names."""
     anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
-    assert "Ask before" in edited(Hooks(), core, "/work/shop/legacy/billing/round.py", "c2")
+    assert "Ask before" in edited(Hooks(), core, "/home/ada/shop/legacy/billing/round.py", "c2")
     deep = f"/home/somebody/{'a-long-folder/' * 6}legacy/billing/rules/round.py"
     assert "Ask before" in edited(Hooks(), core, deep, "c2")
-    assert edited(Hooks(), core, "/work/shop/web/billing.css", "c2") == ""
+    assert edited(Hooks(), core, "/home/ada/shop/web/billing.css", "c2") == ""
 
 
 def test_what_happened_is_a_trap_where_it_names_what_is_run_in_full(core: Core) -> None:
