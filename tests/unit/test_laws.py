@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.domain.model import Actor, Caller, Scope, Status
+from memory_anchor.domain.model import Actor, Caller, Outcome, Scope, Status
 from memory_anchor.domain.versions import MEANING
 from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core
@@ -129,6 +129,7 @@ def test_undoing_a_conversation_restores_the_exact_earlier_view(first, second):
 
 @FEW
 @given(STEPS, st.integers(0, 7))
+@example([("now", 3, 0), ("save", 0, 1)], 0)  # the older one says "now"
 @example([("log", 0, 0)] * 2, 1)  # two of one talk: the versions before kept the other one from being its neighbour
 def test_forgetting_then_restoring_is_the_identity(steps, which):
     """Law: archive, then restore: the memory says the same and is found as it was."""
@@ -150,8 +151,13 @@ def test_forgetting_then_restoring_is_the_identity(steps, which):
         anchor.forget(name)
         assert name not in view(core)
         assert answer() == []
-        anchor.curation.restore(name)
+        restored = anchor.curation.restore(name)
 
+        if restored.outcome is Outcome.NEEDS_REVIEW and " now " in asked:  # against what came after: it asks
+            assert {one: memory["content"] for one, memory in view(core).items()} == {
+                one: memory["content"] for one, memory in before.items()
+            }
+            return
         assert view(core) == before
         assert answer() == found
 
