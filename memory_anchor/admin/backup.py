@@ -32,7 +32,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING, finish_restore
 from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
 from memory_anchor.admin.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
-from memory_anchor.admin.purge import decoded_text
+from memory_anchor.admin.purge import copied_text
 from memory_anchor.admin.traces import PurgeTraces
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.files import file_error, make_folder, make_private, replace_durably, write_atomic
@@ -544,7 +544,7 @@ def _rewrite(file: Path, matches: PurgeTraces) -> int:
         manifest = unpack(file, parts)
         count = sum(_rewrite_chunk(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
         for path in sorted((parts / "files").rglob("*")):
-            if path.is_file() and path.parent.name != "audit" and matches(decoded_text(path)):
+            if path.is_file() and path.parent.name != "audit" and matches(copied_text(path)):
                 for part in (path, *path.parent.glob(f"{path.name}-*")):  # a database goes with its log
                     part.unlink()
                 count += 1

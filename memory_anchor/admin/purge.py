@@ -247,9 +247,7 @@ def holders_in(data_dir: Path, records: FileRecords) -> tuple[Holder, ...]:
 
 
 def decoded_text(path: Path) -> str:
-    """Return a file's text raw and decoded: JSON and YAML escape, indent and fold a text, a database splits it."""
-    if path.suffix == ".db":
-        return _database_text(path)
+    """Return a file's text raw and decoded: JSON and YAML escape, indent and fold a text."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     if path.suffix != ".yaml":
         return unescaped(text)
@@ -260,8 +258,13 @@ def decoded_text(path: Path) -> str:
         return text
 
 
-def _database_text(path: Path) -> str:
-    """Return every value of a SQLite file, its log read with it; the bytes of one that is damaged."""
+def copied_text(path: Path) -> str:
+    """Return the decoded text of a copy of a file: of a database every value, whose pages split a text.
+
+    A database is opened and its log carried over, which only a copy may bear; of a damaged one the bytes are returned.
+    """
+    if path.suffix != ".db":
+        return decoded_text(path)
     import sqlite3
 
     values: list[str] = []
