@@ -8,6 +8,7 @@ import json
 import re
 import string
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from memory_anchor.admin import nightly
 from memory_anchor.domain.errors import DiskFull, MemoryAnchorError
 from memory_anchor.domain.model import (
     CITATION_KINDS,
+    Actor,
     Epistemic,
     Freshness,
     MemoryType,
@@ -49,6 +51,7 @@ from memory_anchor.hooks.hooks import UNPROMPTED
 from memory_anchor.layers.links import LinkKind
 from memory_anchor.recall import scoring
 from memory_anchor.testing import PASSPHRASE, human_of
+from memory_anchor.use_cases.used_memories import SHOWN_SESSIONS_FILE, ShownMemory, ShownSessions
 
 HERE = Path(wording.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
@@ -567,3 +570,24 @@ def test_the_terminal_decides_by_the_group_too(tmp_path: Path, monkeypatch: pyte
         assert link.call("inbox")["total"] == 22
         wrong = CliRunner().invoke(cli.app, ["review", "--by", "mood"])
         assert wrong.exit_code == 2 and "--by is 'mood'; allowed are conversation" in wrong.output
+
+
+def test_what_a_session_was_shown_is_listed_and_looking_is_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: each memory with its text and whether it was used; an erased one is counted and not shown."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        kept = house.add("kept", "Pump three is primed by hand", confidence=0.95)
+        scope = house.core.anchor(Actor(project_dir=str(house.project))).actor.scope
+        shown = [ShownMemory(name, "verified_fact", "PreToolUse", ()) for name in (kept, "erased")]
+        log = ShownSessions(house.data / SHOWN_SESSIONS_FILE)
+        log.note(replace(scope, agent="codex"), datetime.now(UTC), shown, frozenset({kept}))
+        log.note(replace(scope, project="elsewhere"), datetime.now(UTC), shown, frozenset())
+        before = link.call("show", id=kept)["memory"].get("access_count")
+        page = house.browser().get("/context").text
+
+        assert "codex · " in page and "2 memories shown · 1 used" in page
+        assert page.count(f'href="/memory/{kept}">Pump three is primed by hand</a>') >= 1
+        assert "/memory/erased" not in page and page.count("memories shown") == 1
+        assert link.call("show", id=kept)["memory"].get("access_count") == before

@@ -56,7 +56,6 @@ NAMED_MAX = 20
 FORECAST_DAYS = (0, 3, 7, 14, 21, 30, 45, 60, 90, 120, 150, 180)
 CONTEXT_TASK = "what was done last, what is open, what was decided"
 REPORTS_READ = 30
-SESSIONS_LOGGED = 10
 MOMENTS = get_args(Moment)
 SESSIONS_SHOWN, SESSIONS_FOUND = 100, 10
 
@@ -387,7 +386,7 @@ def context(query: Query, _: Words) -> Page:
         "moment": moment,
         "given": given,
         "hook": actions.ask("hook_preview", human=None, moment=moment, **given),
-        "log": [_shown_in(one) for one in records(actions.ask("hook_log")["sessions"])[:SESSIONS_LOGGED]],
+        "log": actions.ask("hook_log")["sessions"],
         "task": task,
         "budget": budget,
         "built": built,
@@ -396,15 +395,6 @@ def context(query: Query, _: Words) -> Page:
         "earlier": items(actions.ask("context_reports")["reports"])[:REPORTS_READ],
         "law": actions.constitution(),
     }
-
-
-def _shown_in(session: Record) -> Page:
-    """Return what one session was shown, each memory that this reader may see with its text."""
-    lines = []
-    for line in records(session["shown"])[:NAMED_MAX]:
-        with contextlib.suppress(MemoryAnchorError):  # erased, or another agent's own
-            lines.append({**line, "text": record(actions.ask("show", id=text(line["id"]))["memory"])["content"]})
-    return {**session, "lines": lines, "used": sum(bool(line["used"]) for line in records(session["shown"]))}
 
 
 def report(name: str) -> Page:

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.json_values import Json, Record, records, text
+from memory_anchor.domain.model import HISTORY, audiences
+from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.dashboard.requests import Moment, PreviewHook, ReadShown
 from memory_anchor.front.rows import Row, as_is, row
 from memory_anchor.hooks.brief import Brief
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.layers.records import RECORD_COLLECTIONS
 from memory_anchor.upkeep.statistics import counting
 from memory_anchor.use_cases.memory import MemoryAnchor
 from memory_anchor.use_cases.used_memories import SHOWN_SESSIONS_FILE, ShownSessions
 
 CONVERSATION = "preview"
+SESSIONS_SHOWN = 10
 
 
 def payload_of(request: PreviewHook) -> tuple[str, Record]:
@@ -44,6 +48,10 @@ class _Look(Hooks):
         super().__init__()
         self.found = Brief()
 
+    def pass_first_prompt(self, anchor: MemoryAnchor) -> None:
+        """Let the next prompt be one that follows another."""
+        self._session(anchor).is_briefed = True
+
     def _show(self, anchor: MemoryAnchor, found: Brief, payload: Mapping[str, Json], hook: str) -> str:
         del anchor, payload, hook
         self.found = found
@@ -56,8 +64,7 @@ def _preview(anchor: MemoryAnchor, request: PreviewHook) -> Record:
     looking, hooks = replace(anchor, actor=actor), _Look()
     with counting(False):
         if request.moment == "prompt":
-            hooks.answer(looking, "UserPromptSubmit", {"prompt": "The prompt before"})
-        hooks.found = Brief()
+            hooks.pass_first_prompt(looking)
         text = hooks.answer(looking, *payload_of(request))
     lines: list[Json] = [
         {"id": line.id, "layer": line.layer.value, "text": line.words}
@@ -68,7 +75,19 @@ def _preview(anchor: MemoryAnchor, request: PreviewHook) -> Record:
 
 
 def _shown(anchor: MemoryAnchor, _: ReadShown) -> Record:
-    return {"sessions": list(ShownSessions(anchor.services.data_dir / SHOWN_SESSIONS_FILE).of(anchor.actor.scope))}
+    """Read together, and not as a use: each memory has its text, None where it was erased or is another reader's."""
+    log = ShownSessions(anchor.services.data_dir / SHOWN_SESSIONS_FILE).of(anchor.actor.scope)[:SESSIONS_SHOWN]
+    ids = tuple({text(line["id"]) for session in log for line in records(session["shown"])})
+    readers = tuple(sorted(audiences(anchor.actor.scope)))
+    where = Where((OneOf("id", ids), OneOf("audience", readers)), (OneOf("state", (HISTORY,)),))
+    texts: dict[str, Json] = {}
+    for layer in RECORD_COLLECTIONS if ids else ():
+        texts |= {one.id: one.content for one in anchor.services.store.find(layer, where, limit=len(ids))}
+    sessions: list[Json] = []
+    for session in log:
+        lines: list[Json] = [{**line, "text": texts.get(text(line["id"]))} for line in records(session["shown"])]
+        sessions.append({**session, "shown": lines})
+    return {"sessions": sessions}
 
 
 ROWS: Sequence[Row] = (
