@@ -30,6 +30,8 @@ from memory_anchor.language.tokens import estimate_tokens
 
 READ_BYTES = 4 * 1024 * 1024
 """The end of a transcript that is read."""
+SENTENCES_MAX = 8_000
+"""The newest that are weighed, half a megabyte of speech; a transcript is results of tools for the most part."""
 TOKENS = 330.0
 """Of the lines that are given back; with fence and titles below 400."""
 LINE_CHARS, MIN_WIDTH = 220, 8
@@ -64,19 +66,27 @@ class _CommandRun:
 
 @dataclass(slots=True)
 class CompactedSession:
-    """What a conversation holds that outlives its compaction: (how much it matters, words) by kind."""
+    """What a conversation holds that outlives its compaction: words -> how much they matter, by kind."""
 
-    found: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    found: dict[str, dict[str, float]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
 
     def add(self, kind: str, worth: float, words: str) -> None:
         words = " ".join(cleaned(neutralise(words)).text.split())[:LINE_CHARS]
-        if words and all(words not in other for _, other in self.found[kind]):
-            self.found[kind].append((worth, words))
+        if words:
+            self.found[kind].setdefault(words, worth)
 
     def lines(self, kind: str) -> list[str]:
-        """Return the lines of a kind, those that matter most, in the order in which they were said."""
-        best = sorted(self.found[kind], key=lambda one: -one[0])[: KINDS[kind]]
-        return [words for worth, words in self.found[kind] if (worth, words) in best]
+        """Return the lines of a kind, those that matter most, in the order in which they were said.
+
+        What another line holds whole is left out. Compared are the chosen few: every two would be quadratic.
+        """
+        best: list[str] = []
+        for words in sorted(self.found[kind], key=lambda words: -self.found[kind][words]):
+            if len(best) == KINDS[kind]:
+                break
+            if not any(words in other or other in words for other in best):
+                best.append(words)
+        return [words for words in self.found[kind] if words in best]
 
 
 def given_back(path: str, budget: float = TOKENS) -> str:
@@ -90,13 +100,13 @@ def given_back(path: str, budget: float = TOKENS) -> str:
     left = budget
     for share, kind in zip((0.5, 0.45, 0.6, 1.0), KINDS, strict=True):
         own, lines = left * share, list[str]()
-        ranked = sorted(session.lines(kind), key=lambda words: -_worth(session, kind, words))
-        for words in ranked:
+        chosen = session.lines(kind)
+        for words in sorted(chosen, key=lambda words: -session.found[kind][words]):
             price = estimate_tokens(f"- {words}") + 1
             if price <= own:
                 own, left = own - price, left - price
                 lines.append(words)
-        ordered = [f"- {words}" for words in session.lines(kind) if words in lines]
+        ordered = [f"- {words}" for words in chosen if words in lines]
         shown += [f"{TITLES[kind]}:", *ordered] if ordered else []
     if not shown:
         return ""
@@ -104,14 +114,10 @@ def given_back(path: str, budget: float = TOKENS) -> str:
     return "\n".join([head, fence("\n".join(shown), source="this session", trust=Trust.AGENT)])
 
 
-def _worth(session: CompactedSession, kind: str, words: str) -> float:
-    return next((worth for worth, other in session.found[kind] if other == words), 0.0)
-
-
 def of_messages(messages: Sequence[Message]) -> CompactedSession:
     """Return what these messages hold that outlives a compaction."""
     session = CompactedSession()
-    sentences = sentences_of(messages)
+    sentences = sentences_of(messages)[-SENTENCES_MAX:]
     worths = weigh([one.said for one in sentences], None)
     proposed: Sentence | None = None
     for place, (one, worth) in enumerate(zip(sentences, worths, strict=True)):

@@ -129,3 +129,14 @@ def test_a_transcript_that_cannot_be_read_gives_nothing(tmp_path: Path) -> None:
     (tmp_path / "torn.jsonl").write_text('{"type": "user", "mess')
     assert [given_back(str(tmp_path / name)) for name in ("gone.jsonl", "torn.jsonl")] == ["", ""]
     assert given_back("") == ""
+
+
+def test_a_line_that_another_holds_whole_is_given_back_once(tmp_path: Path) -> None:
+    """Rule compaction: the budget is for different things, in whatever order they were said."""
+    made = Made("twice")
+    for text in ("We always deploy on Thursdays", "From now on: We always deploy on Thursdays", "Never touch main"):
+        made.said("user", text)
+        made.said("assistant", "Understood.")
+    (tmp_path / "twice.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in made.lines), encoding="utf-8")
+
+    assert given_back(str(tmp_path / "twice.jsonl")).count("We always deploy on Thursdays") == 1
