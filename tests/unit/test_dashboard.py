@@ -534,7 +534,9 @@ def test_a_preview_is_what_the_hook_prints_byte_for_byte(tmp_path: Path, monkeyp
         for client in ("claude-code", "codex"):
             for number, (moment, text, file) in enumerate(moments):
                 asked = PreviewHook(moment=moment, text=text, file=file, client=client)
+                costs = house.core.services.costs.kept(house.data)
                 first, again = (link.call("hook_preview", **asked.model_dump()) for _ in range(2))
+                assert house.core.services.costs.kept(house.data) == costs
                 caller = link.preamble()._replace(conversation=f"{client} {number}", agent=client, client=client)
                 hook = MemoryBackend(house.core).hook
                 if moment == "prompt":

@@ -52,6 +52,10 @@ class _Look(Hooks):
         """Let the next prompt be one that follows another."""
         self._session(anchor).is_briefed = True
 
+    def text_at(self, anchor: MemoryAnchor, event: str, payload: Record) -> str:
+        """Return what the hook prints, and count it nowhere: nobody is shown it."""
+        return self._answer(anchor, event, payload, 0)
+
     def _show(self, anchor: MemoryAnchor, found: Brief, payload: Mapping[str, Json], hook: str) -> str:
         del anchor, payload, hook
         self.found = found
@@ -65,7 +69,7 @@ def _preview(anchor: MemoryAnchor, request: PreviewHook) -> Record:
     with counting(False):
         if request.moment == "prompt":
             hooks.pass_first_prompt(looking)
-        text = hooks.answer(looking, *payload_of(request))
+        text = hooks.text_at(looking, *payload_of(request))
     lines: list[Json] = [
         {"id": line.id, "layer": line.layer.value, "text": line.words}
         for line in hooks.found.lines
