@@ -21,8 +21,7 @@ from memory_anchor.ingest.capture_classifier import is_lasting
 from memory_anchor.ingest.extraction import Sentence, sentences_of, weigh
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.transcripts import read_end
-from memory_anchor.language.acts import acts_of, cue_in
-from memory_anchor.language.commands import commands_of
+from memory_anchor.language.acts import cue_in, programs_at_work
 from memory_anchor.language.fences import fence, neutralise
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.safety import cleaned
@@ -170,17 +169,11 @@ def _runs(messages: Iterable[Message]) -> list[_CommandRun]:
             waiting.append(str(call.arguments.get("command") or call.arguments.get("cmd") or ""))
         if message.role != "tool" or not waiting or not (line := waiting.popleft()) or len(line) > MAX_COMMAND:
             continue
-        run, programs = runs.setdefault(line, _CommandRun(line)), _programs(line)
+        run, programs = runs.setdefault(line, _CommandRun(line)), programs_at_work(line)
         run.worked, run.runs, run.last = _FAILED.match(message.content) is None, run.runs + 1, place
         if run.worked:
             run.fixed = run.fixed or any(failed[program] for program in programs)
             failed.subtract({program: failed[program] for program in programs})
         else:
             failed.update(programs)
-    return [run for run in runs.values() if run.worked and _programs(run.line)]
-
-
-def _programs(line: str) -> set[str]:
-    """Return the programs of a line that do more than look."""
-    acts = acts_of(commands_of(line), line)
-    return {act.command.program for act in acts if not act.look_only and act.command.program != "cd"}
+    return [run for run in runs.values() if run.worked and programs_at_work(run.line)]

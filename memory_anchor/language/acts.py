@@ -20,7 +20,7 @@ from functools import cache
 from itertools import pairwise, takewhile
 
 from memory_anchor.base.json_values import record, text
-from memory_anchor.language.commands import ShellCommand, look_only
+from memory_anchor.language.commands import ShellCommand, commands_of, look_only
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.terms import STOP_WORDS, is_chinese, normal, stem, terms
 from memory_anchor.language.words import base_forms, listed, table
@@ -94,6 +94,12 @@ def acts_of(commands: Sequence[ShellCommand], line: str) -> list[CommandAct]:
     names = frozenset[str]().union(*(act.names for act in looked))
     things = frozenset[str]().union(*(act.things for act in looked))
     return [act if act.look_only else replace(act, names=act.names | names, things=act.things | things) for act in acts]
+
+
+def programs_at_work(line: str) -> set[str]:
+    """Return the programs of a command line that do more than look."""
+    acts = acts_of(commands_of(line), line)
+    return {act.command.program for act in acts if not act.look_only and act.command.program != "cd"}
 
 
 @dataclass(frozen=True, slots=True)

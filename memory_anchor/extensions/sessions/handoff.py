@@ -13,12 +13,11 @@ from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
 from memory_anchor.extensions.sessions.steps import OPEN
 from memory_anchor.ingest.extraction import sentences_of, weigh
 from memory_anchor.ingest.messages import Message
+from memory_anchor.language.acts import programs_at_work
 
 SETTLED_MAX, COMMANDS_MAX, FILES_MAX, LINE_CHARS, GOAL_CHARS = 8, 8, 12, 240, 600
 KEPT_FROM = 0.5
 """How likely a careful reader keeps a sentence that is shown."""
-LOOKS = frozenset(["cat", "cd", "echo", "find", "git", "grep", "head", "ls", "pwd", "rg", "sed", "tail", "wc", "which"])
-"""Commands that only look around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def handoff_of(archive: SessionsFile, session: int) -> Handoff:
         commands=_last(
             _line(str(text))
             for kind, text, _, code in actions
-            if kind == "command" and code == 0 and not _only_looks(str(text))
+            if kind == "command" and code == 0 and programs_at_work(str(text))
         )[-COMMANDS_MAX:],
         last=_line(last, GOAL_CHARS),
     )
@@ -71,10 +70,6 @@ def _settled(said: list[Message]) -> tuple[str, ...]:
     worths = weigh(sentences, None)
     kept = [one.text for one, worth in zip(sentences, worths, strict=True) if worth.chance >= KEPT_FROM]
     return tuple(_line(text) for text in dict.fromkeys(kept))[-SETTLED_MAX:]
-
-
-def _only_looks(command: str) -> bool:
-    return (command.split(maxsplit=1) or ["ls"])[0] in LOOKS and "&&" not in command
 
 
 def _last(values: Iterable[str]) -> tuple[str, ...]:
