@@ -17,8 +17,8 @@ from memory_anchor.language.safe_regex import linear
 BOUND_MAX = 40
 """A longer repetition has no upper bound in a gate."""
 _EDGES = ("(?=", "(?!", "(?<=", "(?<!")
-_SPACE = r"\s\x1c-\x1f"
-"""What Python calls white space."""
+_SPACE, _WORD = r"\s\x1c-\x1f", r"\p{L}\p{N}_"
+"""What Python calls white space, and parts of words: with ² and ①, without marks alone."""
 _REPEAT = re.compile(r"\{(\d+),(\d*)\}|\{(\d+)\}")
 
 
@@ -95,8 +95,11 @@ def _after_possessive(source: str, at: int) -> int:
 
 
 def _escape(sign: str, *, in_class: bool) -> str:
-    if sign == "s":
-        return _SPACE if in_class else f"[{_SPACE}]"
+    if sign in "sw":
+        named = _SPACE if sign == "s" else _WORD
+        return named if in_class else f"[{named}]"
+    if sign == "W":
+        return f"[^{_WORD}]"
     if sign.isdigit() and sign != "0":
         return "(?s:.*)"  # what a group said before
     if sign in "bB":
