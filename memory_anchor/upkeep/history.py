@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -271,6 +271,12 @@ class UndoPlan:
     steps: tuple[UndoStep, ...]
     left: tuple[LeftAlone, ...] = ()
     cut: bool = False
+
+    def of(self, ids: Collection[str]) -> UndoPlan:
+        """Return the part for some memories, with those that go back only together with one of them."""
+        groups = {step.group for step in self.steps if step.group and step.current.id in ids}
+        steps = tuple(step for step in self.steps if step.current.id in ids or step.group in groups)
+        return replace(self, steps=steps, left=tuple(memory for memory in self.left if memory.id in ids))
 
     def preview(self) -> tuple[Planned, ...]:
         """Return what applying the plan would do, one line per memory."""

@@ -98,6 +98,8 @@ class Maintenance:
             plan = undoing.plan_last(up, reader, human=human)
         else:
             raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
+        if request.only:
+            plan = plan.of(request.only)
         if request.apply:
             self._writes.check_writable()
             now, author, answers = self._services.clock.now(), self._writes.author, self._services.answers

@@ -389,6 +389,52 @@ def test_129_memories_of_five_sessions_are_decided_in_a_dozen_actions(
         assert link.call("inbox", limit=1)["total"] == 129
 
 
+def test_each_of_a_group_has_an_undo_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: after a group is decided, one of it is taken back alone; the rest stays, and still can be, all at once."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human_of(house.data)
+        for number in range(6):
+            house.add(str(number), f"Maybe bench {number} needs {number * 3} screws", confidence=0.75)
+        browser = house.browser()
+        browser.send(browser.get("/?by=agent").form("/inbox"), passphrase=PASSPHRASE, **{"group.1": "accept"})
+        page = browser.get("/undo")
+        offered = re.findall(r'href="(/undo\?id=[^"]+)"', page.text)
+        assert len(offered) == 6 and "Undo all 6" in page.text
+
+        before = house.everything()
+        alone = browser.get(offered[2])
+        assert "Maybe bench 2 needs 6 screws" in alone.text and "Maybe bench 3" not in alone.text
+        assert browser.send(alone.form("/undo")).status == 403
+        assert house.everything() == before
+        undone = browser.send(alone.form("/undo"), passphrase=PASSPHRASE)
+        assert "1 memory is as it was before." in undone.text and "Undo all 5" in undone.text
+        states = [link.call("show", id=house.ids[str(number)])["memory"]["status"] for number in range(6)]
+        assert states == ["active", "active", "pending", "active", "active", "active"]
+        gone = browser.send(alone.form("/undo"), passphrase=PASSPHRASE)
+        assert gone.status == 400 and "nothing of yours to undo" in gone.text
+
+        browser.send(browser.get("/undo").form("/undo"), passphrase=PASSPHRASE)
+        assert link.call("inbox", limit=1)["total"] == 6
+
+
+def test_what_changed_together_goes_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the undo of one memory takes with it the one that was ended for it, so that never two hold or neither."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human_of(house.data)
+        old = house.add("old", "The pump API listens on port 8080", confidence=0.95)
+        new = house.add("new", "The pump API listens on port 9090", confidence=0.95)
+        other = house.add("other", "Maybe the vents need oil", confidence=0.75)
+        browser = house.browser()
+        chosen = {f"choice.{new}": "keep_new", f"choice.{other}": "accept"}
+        browser.send(browser.get("/").form("/inbox"), passphrase=PASSPHRASE, **chosen)
+        browser.send(browser.get(f"/undo?id={new}").form("/undo"), passphrase=PASSPHRASE)
+
+        states = {name: link.call("show", id=house.ids[name])["memory"]["status"] for name in house.ids}
+        assert states == {"old": "disputed", "new": "disputed", "other": "active"}, old
+
+
 def test_every_item_of_a_long_inbox_is_on_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: pages of twenty, the oldest first, each item once; the pages are named, and a group has pages too."""
     house = House(tmp_path)
@@ -572,6 +618,36 @@ def test_the_terminal_decides_by_the_group_too(tmp_path: Path, monkeypatch: pyte
         assert link.call("inbox")["total"] == 22
         wrong = CliRunner().invoke(cli.app, ["review", "--by", "mood"])
         assert wrong.exit_code == 2 and "--by is 'mood'; allowed are conversation" in wrong.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "waits", "said"),
+    [
+        ("A\ny\nu\n2\ns\nq\n", {1}, "undone"),
+        ("A\ny\nu\na\nq\n", {0, 1, 2}, "undone"),
+        ("A\ny\nu\n2\nr\nq\n", set(), "3 accepted, 1 rejected"),
+        ("A\ny\nu\n9\nq\n", set(), "nothing was undone"),
+        ("A\ny\nu\n1\ns\nu\na\nq\n", {0, 1, 2}, "undone"),
+    ],
+)
+def test_the_terminal_takes_back_one_of_many_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, waits: set[int], said: str
+) -> None:
+    """Rule: after a group, `u` takes back all of it or the one that is named, and asks about that one again."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human = human_of(house.data)
+        monkeypatch.setattr(review, "ask_human", lambda: human)
+        for number in range(3):
+            house.add(str(number), f"Maybe tray {number} needs {number * 7} ml", confidence=0.75)
+        walked = CliRunner().invoke(cli.app, ["review"], input=typed)
+        pending = {
+            number
+            for number in range(3)
+            if link.call("show", id=house.ids[str(number)])["memory"]["status"] == "pending"
+        }
+        assert (walked.exit_code, pending) == (0, waits), walked.output
+        assert said in walked.output
 
 
 def test_what_a_session_was_shown_is_listed_and_looking_is_no_use(

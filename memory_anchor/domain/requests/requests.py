@@ -430,6 +430,7 @@ class Undo(BaseRequest):
     conversation: Name = arg("")
     agent: Name = arg("")
     since: When | None = arg(None, "With --agent.")
+    only: Annotated[tuple[Identifier, ...], Listed(PURGED_MAX)] = arg((), "Of these changes, those of these memories.")
     apply: Flag = arg(False, "Do it; without this the plan is only shown.", option="yes")
 
 

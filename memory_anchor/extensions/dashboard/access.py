@@ -54,21 +54,25 @@ SESSION = "memory_anchor.session"
 
 @dataclass(slots=True)
 class Session:
-    """One browser's session. notices: shown on the next page. last: the action that can be undone, if any."""
+    """One browser's session. notices: shown on the next page. project: id and folder, both "" for the command's own.
+
+    last: by project, the action that can be undone.
+    """
 
     key: bytes
     began: float
     used: float
     refused: int = 0
     notices: list[Record] = field(default_factory=list)
-    last: Record | None = None
+    project: tuple[str, str] = ("", "")
+    last: dict[str, Record] = field(default_factory=dict)
 
-    def token(self, action: str) -> str:
-        """Return the token of a form that posts to `action`."""
-        return hmac.new(self.key, action.encode(), hashlib.sha256).hexdigest()
+    def token(self, action: str, project: str) -> str:
+        """Return the token of a form of a project's page that posts to `action`."""
+        return hmac.new(self.key, f"{project} {action}".encode(), hashlib.sha256).hexdigest()
 
-    def knows(self, action: str, token: str) -> bool:
-        return hmac.compare_digest(self.token(action).encode(), token.encode("utf-8", "replace"))
+    def knows(self, action: str, project: str, token: str) -> bool:
+        return hmac.compare_digest(self.token(action, project).encode(), token.encode("utf-8", "replace"))
 
 
 class Sessions:

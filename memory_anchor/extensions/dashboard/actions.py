@@ -6,7 +6,7 @@ parallel ones are counted; after refused tries the page shows the wait instead o
 
 Whatever changes a memory is signed with the passphrase of that very form. An action returns the next address; its
 result is a notice there. A form names the version that was shown, so a memory that changed meanwhile, in another tab
-too, is not touched but shown again.
+too, is not touched but shown again; it is of one project, and void once its session shows another.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.admin import nightly
 from memory_anchor.base.files import make_private
-from memory_anchor.base.json_values import Json, Record, items, record, records, text
+from memory_anchor.base.json_values import Json, Record, items, record, records, text, whole
 from memory_anchor.base.json_values import text as text_of
 from memory_anchor.base.pausing import pause_of
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, Unavailable
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 
 WAKE_S = 60.0
 WAKE_PAUSE_S = 0.05
+NAV = ("inbox", "search", "timeline", "sessions", "context", "knowledge", "health", "use")
+PATHS = {name: "/" if name == "inbox" else f"/{name}" for name in NAV}
 PROPOSALS_SHOWN = 20
+PROJECTS_SHOWN = 50
+"""Of those with memories, the fullest; `memory-anchor projects list` has all."""
 _ONE_TRY = threading.Lock()
 
 
@@ -108,6 +113,19 @@ def wake() -> Record:
 def saving() -> str:
     """Return why the last write failed, "" when it did not."""
     return str(ask("saving")["failure"])
+
+
+def projects() -> list[Record]:
+    """Return the projects that can be shown, this one first: {id, name, folder, memories, here}; folder "" for none."""
+    shown: list[Record] = []
+    for row in records(ask("projects_list")["projects"]):
+        paths = [Path(text_of(path)) for path in items(row["paths"])]
+        folder = next((path for path in paths if path.is_dir()), None)
+        if row["here"] or row["memories"]:
+            name = next((path.name for path in (folder, *paths) if path), "") or row["id"]
+            kept: Record = {key: row[key] for key in ("id", "memories", "here")}
+            shown.append({**kept, "name": name, "folder": str(folder or "")})
+    return sorted(shown, key=lambda row: (not row["here"], -whole(row["memories"])))[:PROJECTS_SHOWN]
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -191,7 +209,9 @@ def decide(form: Form, session: Session, words: Words) -> str:
     if not chosen:
         raise BadInput(words("inbox.nothing_chosen"))
     human, done = _signer(form, session), dict.fromkeys(("accept", "reject", "settle"), 0)
-    began = words.now.isoformat()
+    began, changed = words.now.isoformat(), dict.fromkeys(chosen, "")
+    waiting = (record(item["memory"]) for item in records(ask("inbox", limit=ITEMS_MAX)["items"]))
+    changed |= {text(memory["id"]): text(memory["content"]) for memory in waiting if memory["id"] in chosen}
     for name, (what, seen) in chosen.items():
         call = "settle" if what in SETTLES else what
         if call not in done:
@@ -203,9 +223,10 @@ def decide(form: Form, session: Session, words: Words) -> str:
             done[call] += 1
         except MemoryAnchorError as error:
             _notify(session, "bad", str(error), id=name)
+            del changed[name]
     if any(done.values()):
         sentences = [words(f"inbox.done_{what}", n=count) for what, count in done.items() if count]
-        _done(session, words("list.join").join(sentences), began, next(iter(chosen)))
+        _done(session, words("list.join").join(sentences), began, changed)
     return form.get("back", "") if form.get("back", "").startswith("/?") else "/"
 
 
@@ -234,24 +255,53 @@ def _edited(form: Form, name: str, seen: list[str]) -> str | None:
     return None if shown == [own] else text
 
 
-def _done(session: Session, sentence: str, began: str, changed: str) -> None:
-    """Report an action and remember it for undo. changed: a memory whose last version names the human as author."""
-    by = str(record(items(ask("history", id=changed)["steps"])[-1])["by"]).partition(":")[2]
-    session.last = {"text": sentence, "since": began, "by": by}
-    _notify(session, "good", sentence, undo=True)
+def _done(session: Session, sentence: str, began: str, changed: Mapping[str, str]) -> None:
+    """Report an action and remember it for undo. changed: id -> text; their last versions name the human as author."""
+    by = str(record(items(ask("history", id=next(iter(changed)))["steps"])[-1])["by"]).partition(":")[2]
+    each: list[Json] = [{"id": name, "text": text} for name, text in changed.items()]
+    session.last[_project()] = {"text": sentence, "since": began, "by": by, "each": each}
+    _notify(session, "good", sentence, undo=len(each))
+
+
+def _project() -> str:
+    """Return the name under which this project's last action is kept."""
+    return str(link.preamble().project)
+
+
+def undoable(session: Session, name: str) -> Record:
+    """Return the last action in this project, None for none, and the one memory of it that has this id."""
+    last = session.last.get(_project())
+    each = records(last["each"]) if last else []
+    return {"last": last, "one": next((memory for memory in each if memory["id"] == name), None)}
 
 
 def undo(form: Form, session: Session, words: Words) -> str:
-    """Undo the last action of this session."""
-    if session.last is None:
+    """Undo the last action in this project, or what it did to one memory."""
+    last, one = (undoable(session, form.get("id", ""))[part] for part in ("last", "one"))
+    if not isinstance(last, dict) or (one is None and form.get("id")):
         raise BadInput(words("undo.nothing"))
+    only: list[Json] = [record(one)["id"]] if one is not None else []
     human = _signer(form, session)
-    done = ask("undo", human=human, agent=session.last["by"], since=session.last["since"], apply=True)
-    session.last = None
-    _notify(session, "good", words("undo.done", n=len(items(done["steps"]))))
-    for left in records(done["left"]):
-        _notify(session, "warning", f"{left['id']}: {left['reason']}", id=left["id"])
-    return "/"
+    done = ask("undo", human=human, agent=last["by"], since=last["since"], only=only, apply=True)
+    undone = {row["id"] for row in (*records(done["steps"]), *records(done["left"]))} | set(only)
+    left: list[Json] = [memory for memory in records(last["each"]) if only and memory["id"] not in undone]
+    session.last[_project()] = {**last, "each": left}
+    if not left:
+        del session.last[_project()]
+    _notify(session, "good", words("undo.done", n=len(items(done["steps"]))), undo=len(left))
+    for row in records(done["left"]):
+        _notify(session, "warning", f"{row['id']}: {row['reason']}", id=row["id"])
+    return "/undo" if left else "/"
+
+
+def choose_project(form: Form, session: Session, words: Words) -> str:
+    """Show and change another project from now on; forms of the one before are not taken any more."""
+    with link.in_project("", ""):
+        row = next((row for row in projects() if row["id"] == form.get("project")), None)
+    if row is None:
+        raise BadInput(words("projects.none"))
+    session.project = ("", "") if row["here"] else (text(row["id"]), text(row["folder"]))
+    return form.get("back", "") if form.get("back", "") in PATHS.values() else "/"
 
 
 def change(form: Form, session: Session, words: Words) -> str:
@@ -270,14 +320,15 @@ def change(form: Form, session: Session, words: Words) -> str:
         case _:
             raise BadInput(f"change is {what[:40]!r}; allowed are edit, pin, unpin, forget, restore, judge")
     human = _signer(form, session)
-    if form.get("seen") != version_stamps(records(ask("sides", id=name)["memories"])[:1])[0]:
+    shown = records(ask("sides", id=name)["memories"])[:1]
+    if form.get("seen") != version_stamps(shown)[0]:
         raise BadInput(words("memory.changed_since"))
     began = words.now.isoformat()
     done = ask(what, human=human, id=name, **given)
     if done["outcome"] == "skipped":
         _notify(session, "warning", text(done["reason"]))
     else:
-        _done(session, words(f"memory.done_{what}"), began, name)
+        _done(session, words(f"memory.done_{what}"), began, {name: text(shown[0]["content"])})
     return f"/memory/{name}"
 
 
@@ -288,7 +339,7 @@ def add(form: Form, session: Session, words: Words) -> str:
     if done["id"] is None or done["outcome"] == "skipped":
         _notify(session, "warning", text(done["reason"]), **({"id": done["id"]} if done["id"] else {}))
         return "/timeline"
-    _done(session, words("add.done"), began, text(done["id"]))
+    _done(session, words("add.done"), began, {text(done["id"]): form.get("content", "")})
     return f"/memory/{done['id']}"
 
 

@@ -41,14 +41,13 @@ HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 FORM_BYTES_MAX = 8 << 20
 FORM_FIELDS_MAX = 2_400
+SWITCH, PROJECT = "/project", "memory_anchor.project"
 THEME, THEMES = "memory_anchor_theme", ("auto", "light", "dark")
 YEAR_S = 365 * 24 * 3600
 FEED_S = 3.0
 """How often an open page looks for what was written."""
 NEW_VISIT_S = 30 * 60
 """A reader who comes back after this long sees what changed since the visit before."""
-NAV = ("inbox", "search", "timeline", "sessions", "context", "knowledge", "health", "use")
-PATHS = {name: "/" if name == "inbox" else f"/{name}" for name in NAV}
 PAGES: dict[str, Callable[[pages.Query, Words], Page]] = {
     "search": pages.search,
     "timeline": pages.timeline,
@@ -59,6 +58,7 @@ PAGES: dict[str, Callable[[pages.Query, Words], Page]] = {
     "use": pages.use,
 }
 ACTIONS: dict[str, actions.Action] = {
+    SWITCH: actions.choose_project,
     "/undo": actions.undo,
     "/memory": actions.change,
     "/add": actions.add,
@@ -78,13 +78,13 @@ class Dashboard:
     def __init__(self, port: int, sessions: Sessions) -> None:
         self.sessions = sessions
         self._zone = link.preamble().zone
-        self._project = Path(link.preamble().project_dir).name
+        self._projects: dict[str, list[Record]] = {}
         self._mark = hashlib.sha256(str(link.data_dir()).encode()).hexdigest()[:8]
-        self._checks: Record = {}
+        self._checks: dict[str, Record] = {}
         self._templates = _environment()
         routes = [
             Route("/", self._inbox),
-            *(Route(PATHS[name], partial(self._page, name)) for name in PAGES),
+            *(Route(actions.PATHS[name], partial(self._page, name)) for name in PAGES),
             Route("/memory/{name}", self._memory),
             Route("/report/{name}", self._report),
             Route("/session/{name}", self._session),
@@ -101,15 +101,22 @@ class Dashboard:
             Route(f"{OPEN}{{secret}}", self._opened),
             Mount(STATIC.rstrip("/"), StaticFiles(directory=HERE / "static")),
         ]
-        inner = Starlette(routes=routes, exception_handlers={HTTPException: self._unrouted, Exception: self._bug})
+        self._inner = Starlette(routes=routes, exception_handlers={HTTPException: self._unrouted, Exception: self._bug})
         self.app = SessionGuard(
-            inner,
+            self._of_project,
             sessions=sessions,
             hosts=[f"{name}:{port}" for name in (HOST, "localhost")],
             cookie=f"memory_anchor_{self._mark}",
             locked=self._closed("locked", 401),
             lost=self._closed("lost", 403),
         )
+
+    async def _of_project(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for the project that its session chose, whatever the session chooses meanwhile."""
+        session: Session | None = scope.get(SESSION)
+        scope[PROJECT] = session.project if session is not None else ("", "")
+        with link.in_project(*scope[PROJECT]):
+            await self._inner(scope, receive, send)
 
     # --- pages -----------------------------------------------------------------------------------------------------
 
@@ -136,7 +143,8 @@ class Dashboard:
         return await self._shown(request, "session", lambda _: pages.session(name))
 
     async def _undo(self, request: Request) -> Response:
-        return await self._shown(request, "undo", lambda _: {"last": _session(request).last})
+        name = request.query_params.get("id", "")
+        return await self._shown(request, "undo", lambda _: actions.undoable(_session(request), name))
 
     async def _csv(self, request: Request) -> Response:
         stats = await run_in_threadpool(actions.ask, "stats")
@@ -147,8 +155,10 @@ class Dashboard:
         head = {"content-disposition": 'attachment; filename="memory-anchor-use.csv"'}
         return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=head)
 
-    async def _pulse(self, _: Request) -> Response:
-        """Return the count of the inbox, a piece of a page that htmx polls."""
+    async def _pulse(self, request: Request) -> Response:
+        """Return the count of the inbox, a piece of a page that htmx polls; nothing for a page of another project."""
+        if request.query_params.get("of", "") != _project(request):
+            raise HTTPException(404)
         answer = await run_in_threadpool(actions.ask, "inbox", limit=1)
         return HTMLResponse(str(answer["total"] or ""))
 
@@ -219,7 +229,8 @@ class Dashboard:
 
     async def _doctor(self, request: Request) -> Response:
         await self._form(request)
-        self._checks = {"at": datetime.now(UTC).isoformat(), "checks": await run_in_threadpool(actions.checks)}
+        checks = await run_in_threadpool(actions.checks)
+        self._checks[_project(request)] = {"at": datetime.now(UTC).isoformat(), "checks": [*checks]}
         return RedirectResponse("/health", 303)
 
     async def _form(self, request: Request) -> dict[str, str]:
@@ -236,7 +247,7 @@ class Dashboard:
         except ValueError:
             raise HTTPException(400) from None
         form = {name: value.replace("\r\n", "\n") for name, value in fields}
-        if not _session(request).knows(request.url.path, form.pop("csrf", "")):
+        if not _session(request).knows(request.url.path, _project(request, request.url.path), form.pop("csrf", "")):
             raise HTTPException(403)
         return form
 
@@ -244,8 +255,13 @@ class Dashboard:
 
     async def _shown(self, request: Request, name: str, work: Callable[[Words], Page], status: int = 200) -> Response:
         words = self._words(request)
+
+        def worked() -> Page:
+            self._projects[_project(request)] = actions.projects()
+            return work(words)
+
         try:
-            context = await run_in_threadpool(work, words)
+            context = await run_in_threadpool(worked)
         except MemoryAnchorError as error:
             return self._wrong(request, error)
         answer = self._html(request, name, context, status)
@@ -256,23 +272,24 @@ class Dashboard:
         return answer
 
     def _html(self, request: Request, name: str, context: Page, status: int) -> Response:
-        words, session = self._words(request), request.scope.get(SESSION)
+        words, session, project = self._words(request), request.scope.get(SESSION), _project(request)
         notices = [] if session is None else list(session.notices)
         if session is not None:
             session.notices.clear()
         shown = {
             "t": words,
             "page": name,
-            "nav": PATHS,
+            "nav": actions.PATHS,
             "languages": LANGUAGES,
             "themes": THEMES,
             "theme": theme if (theme := cookie_of(request.headers.get("cookie", ""), THEME)) in THEMES else "auto",
-            "project": self._project,
+            "project": project,
+            "projects": self._projects.get(project, ()),
             "here": f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path,
             "notices": notices,
             "session": session,
-            "token": session.token if session is not None else str,
-            "doctor": self._checks,
+            "token": lambda action: session.token(action, _project(request, action)) if session is not None else "",
+            "doctor": self._checks.get(project, {}),
             "query": "",
             **context,
         }
@@ -318,6 +335,11 @@ class Dashboard:
         except ValueError:
             return "", now
         return (last if is_new else before), now
+
+
+def _project(request: Request, action: str = "") -> str:
+    """Return the project whose page this is, "" for the command's own; the switch is on every page."""
+    return "" if action == SWITCH else str(request.scope.get(PROJECT, ("", ""))[0])
 
 
 def _session(request: Request) -> Session:

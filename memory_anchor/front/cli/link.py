@@ -37,6 +37,8 @@ _NOTED: set[str] = set()
 _SERVER: ContextVar[tuple[str, str] | None] = ContextVar("memory_anchor_server", default=None)
 """Address and access key of a served memory that calls go to instead of this machine's."""
 _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
+_PROJECT: ContextVar[tuple[str, str]] = ContextVar("memory_anchor_call_project", default=("", ""))
+"""Id and folder of the project that calls are about; both "" for the one of this process's folder."""
 
 
 def preamble() -> wire.Preamble:
@@ -48,7 +50,9 @@ def preamble() -> wire.Preamble:
         own = wire.process_preamble(os.environ, cwd=wire.working_folder(), pid=os.getpid(), nonce="")
     except wire.InvalidSetting as error:
         raise BadInput(str(error)) from None
-    return own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))
+    own = own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))
+    name, folder = _PROJECT.get()
+    return own._replace(project=name, project_dir=folder, cwd=folder) if name or folder else own
 
 
 def data_dir() -> Path:
@@ -98,6 +102,16 @@ def via_server(server: str, key: str) -> Iterator[None]:
         yield
     finally:
         _SERVER.reset(token)
+
+
+@contextmanager
+def in_project(name: str, folder: str) -> Iterator[None]:
+    """Make the calls of this block those of another project; two "" leave them as they are."""
+    token = _PROJECT.set((name, folder))
+    try:
+        yield
+    finally:
+        _PROJECT.reset(token)
 
 
 def read_key(file: str) -> str:

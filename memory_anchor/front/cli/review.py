@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
@@ -82,6 +82,7 @@ SHOWN_AGAIN_MAX = 20
 """How often one item is shown because somebody keeps changing it."""
 CITATIONS_SHOWN = 5
 PENDING = "(a)ccept, (e)dit, (r)eject, (s)kip, all of the rest: (A)ccept or (R)eject, (u)ndo, (q)uit"
+DECIDED = "that was the last one: (u)ndo, (q)uit"
 DISPUTED = "keep (n)ew, keep (o)ld, keep (b)oth, (m)erge, (s)kip, (u)ndo, (q)uit"
 PROPOSED = "(c)onfirm, (r)eject, (s)kip, (q)uit"
 RESOLUTIONS = {"n": "keep_new", "o": "keep_old", "b": "keep_both", "m": "merge"}
@@ -157,8 +158,11 @@ def _decide_named(
 
 @dataclass
 class _LastAction:
-    position: int
-    ids: list[str]
+    """What `u` takes back. done: by its position in the walk, the ids that each decided item changed."""
+
+    by: str
+    since: str
+    done: dict[int, list[str]]
 
 
 @dataclass
@@ -170,13 +174,25 @@ class _Review:
     by: str | None = None
     position: int = 0
     last: _LastAction | None = None
+    decided: set[int] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        while self.position < len(self.items) and self._review_item():
+        while self._is_left() and self._review_item():
             pass
         if self.counts:
             print_dim(", ".join(f"{count} {what}" for what, count in self.counts.items()))
+
+    def _is_left(self) -> bool:
+        """Return whether an item is left to ask about, going to it; a group is shown to be undone before the end."""
+        while self.position in self.decided:
+            self.position += 1
+        if self.position < len(self.items) or self.last is None or len(self.last.done) < 2:
+            return self.position < len(self.items)
+        if typer.prompt(DECIDED, default="q").strip()[:1] not in ("u", "U"):
+            return False
+        self._undo()
+        return self._is_left()
 
     def _review_item(self) -> bool:
         """Ask about one item; return whether to go on."""
@@ -200,7 +216,8 @@ class _Review:
             seen, id = version_stamps(sides), sides[0]["id"]
             try:
                 show_outcome(call(what, id=id, seen=seen, human=self.human, **arguments), False)
-                self._count(what, [text(memory["id"]) for memory in sides])
+                self.last = None
+                self._count(what, self.position, sides)
                 break
             except MemoryAnchorError as error:
                 sides = records(call("sides", id=id)["memories"])
@@ -210,45 +227,73 @@ class _Review:
         self.position += 1
         return True
 
-    def _count(self, what: str, ids: list[str]) -> None:
-        done = {"accept": "accepted", "reject": "rejected", "settle": "settled"}[what]
+    def _count(self, what: str, position: int, sides: list[Record]) -> None:
+        """Count one decision, as part of the last action if there is one."""
+        done, ids = (
+            {"accept": "accepted", "reject": "rejected", "settle": "settled"}[what],
+            [text(memory["id"]) for memory in sides],
+        )
         self.counts[done] = self.counts.get(done, 0) + 1
-        self.last = _LastAction(self.position, ids)
+        self.decided.add(position)
+        if self.last is None:
+            step = record(items(call("history", id=ids[0])["steps"])[-1])
+            self.last = _LastAction(text(step["by"]).partition(":")[2], text(step["at"]), {})
+        self.last.done[position] = ids
 
     def _decide_rest(self, what: str) -> None:
         """Accept or reject every pending memory from here on, of this group alone, after showing all of them."""
         here = group_of(self.items[self.position], self.by)
-        left = [item for item in self.items[self.position :] if group_of(item, self.by) == here]
-        items = [item for item in left if _waits(record(item["memory"]))]
-        rest = [record(item["memory"]) for item in items]
-        for item in items:
-            show_sides(_sides(item), on=out)
+        left = [
+            (position, _sides(item))
+            for position, item in enumerate(self.items)
+            if position >= self.position and position not in self.decided and group_of(item, self.by) == here
+        ]
+        rest = [(position, sides) for position, sides in left if _waits(sides[0])]
+        for _, sides in rest:
+            show_sides(sides, on=out)
         if not typer.confirm(f"{what.capitalize()} these {len(rest)}?", default=False):
             return
-        for memory, item in zip(rest, items, strict=True):
+        self.last = None
+        for position, sides in rest:
             try:
-                call(what, id=memory["id"], seen=version_stamps(_sides(item)), human=self.human)
-                self._count(what, [text(memory["id"])])
+                call(what, id=sides[0]["id"], seen=version_stamps(sides), human=self.human)
+                self._count(what, position, sides[:1])
             except MemoryAnchorError as error:  # changed or settled meanwhile: it stays in the inbox
-                err.print(f"[yellow]{memory['id']}: {escaped(str(error))}[/]")
-        self.position += next((n for n, item in enumerate(left) if not _waits(record(item["memory"]))), len(rest))
+                err.print(f"[yellow]{sides[0]['id']}: {escaped(str(error))}[/]")
+                self.decided.add(position)
 
     def _undo(self) -> None:
-        """Take the last action back, unless somebody else wrote since, and show its item again."""
-        if self.last is None:
-            print_dim("nothing was decided yet in this review")
+        """Take the last action back, all of it or one memory's part, and show its first item again."""
+        if self.last is None or not (chosen := self._chosen_of(self.last.done)):
+            print_dim("nothing was decided yet in this review" if self.last is None else "nothing was undone")
             return
-        plan = call("undo", what="last", human=self.human)
-        if not {step["id"] for step in records(plan["steps"])} & set(self.last.ids):
-            print_dim(f"somebody wrote since; `memory-anchor history {self.last.ids[0]}` shows what became of it")
+        ids: list[Json] = [name for position in chosen for name in self.last.done[position]]
+        done = call("undo", agent=self.last.by, since=self.last.since, only=ids, apply=True, human=self.human)
+        for row in records(done["left"]):
+            err.print(f"[yellow]{escaped(row['id'])}: {escaped(row['reason'])}[/]")
+        if not done["steps"]:
+            print_dim(f"nothing was undone; `memory-anchor history {ids[0]}` shows what became of it")
             return
-        call("undo", what="last", apply=True, human=self.human)
-        self.position, ids = self.last.position, ", ".join(self.last.ids)
-        self.last = None
         waiting = {record(item["memory"])["id"]: item for item in records(call("inbox", limit=WALKED_MAX)["items"])}
-        undone = self.items[self.position]
-        self.items[self.position] = waiting.get(record(undone["memory"])["id"], undone)
-        print_dim(f"undone: {ids} waits again")
+        for position in chosen:
+            del self.last.done[position]
+            self.decided.discard(position)
+            self.items[position] = waiting.get(record(self.items[position]["memory"])["id"], self.items[position])
+        self.last = self.last if self.last.done else None
+        self.position = min(self.position, *chosen)
+        print_dim(f"undone: {', '.join(map(str, ids))} waits again")
+
+    def _chosen_of(self, done: Mapping[int, list[str]]) -> list[int]:
+        """Return the positions of all of an action, or the one that the human names by its number."""
+        if len(done) == 1:
+            return list(done)
+        for nth, position in enumerate(done, 1):
+            content = visible(" ".join(text(record(self.items[position]["memory"])["content"]).split()))
+            out.print(f"  [cyan]{nth}[/] {escaped(content)}", overflow="ellipsis", no_wrap=True, soft_wrap=False)
+        answer = str(typer.prompt(f"Undo (a)ll, or one of 1 to {len(done)}", default="a")).strip()
+        if answer[:1] in ("a", "A"):
+            return list(done)
+        return [list(done)[int(answer) - 1]] if answer in map(str, range(1, len(done) + 1)) else []
 
 
 def _chosen_call(answer: str, sides: list[Record]) -> tuple[str, dict[str, Json]]:
