@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json, Record, parsed
@@ -42,7 +43,8 @@ def _with_links(memory: Memory, shown: Record, anchor: MemoryAnchor) -> Record:
 
 
 def _one(memory: Memory, anchor: MemoryAnchor) -> Record:
-    return {"memory": _with_links(memory, shaped_memory(memory, anchor), anchor)}
+    shown = _with_links(memory, shaped_memory(memory, anchor), anchor)
+    return {**shown, "memory": shown}  # the second is the key of 0.1, for one release
 
 
 def _many(memories: list[Memory], anchor: MemoryAnchor) -> Record:
@@ -104,8 +106,12 @@ def _steps(history: tuple[list[Memory], tuple[Step, ...]], anchor: MemoryAnchor)
     return {
         **({"before": versions[0].version} if has_earlier else {}),
         "versions": [shaped_memory(memory, anchor) for memory in versions],
-        "steps": [parsed(json.dumps(asdict(step), default=str)) for step in steps],
+        "steps": [parsed(json.dumps(asdict(step), default=_plain)) for step in steps],
     }
+
+
+def _plain(value: object) -> str:
+    return views.time_text(value) if isinstance(value, datetime) else str(value)
 
 
 def _inbox(inbox: Inbox, anchor: MemoryAnchor) -> Record:

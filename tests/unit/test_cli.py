@@ -38,7 +38,11 @@ def test_what_is_added_is_found_listed_shown_and_forgotten(run: Run) -> None:
 
     assert added["outcome"] == "added"
     assert [s["id"] for s in hits["snippets"]] == [m["id"] for m in listed["memories"]] == [added["id"]]
-    assert answer(run("show", added["id"], "--json"))["memory"]["content"] == "We use uv for environments"
+    shown = answer(run("show", added["id"], "--json"))
+    assert shown["content"] == "We use uv for environments"
+    assert shown["memory"] == {name: value for name, value in shown.items() if name != "memory"}, "the key of 0.1"
+    step = answer(run("history", added["id"], "--json"))["steps"][0]
+    assert step["at"] == shown["recorded_at"], "an instant is written one way in every answer"
     assert answer(run("forget", added["id"], "--reason", "stale", "--json"))["outcome"] == "archived"
     assert answer(run("search", "which tool for environments", "--json")) == {"snippets": []}
     assert answer(run("restore", added["id"], "--json"))["status"] == "active"

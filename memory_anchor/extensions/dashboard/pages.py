@@ -308,7 +308,7 @@ def memory(name: str, words: Words, before: str = "") -> Page:
 
     before: the number of a version; of the versions, the newest before it are shown.
     """
-    shown = record(actions.ask("show", id=name)["memory"])
+    shown = {key: value for key, value in actions.ask("show", id=name).items() if key != "memory"}
     steps: list[Page] = []
     old: str | None = None
     history = actions.ask("history", id=shown["id"], before=int(before) if before.isdigit() else None)
@@ -348,7 +348,7 @@ def _named(citations: Sequence[Record]) -> list[Record]:
         if citation["kind"] in ("memory_entry", "event") and left:
             left -= 1
             with contextlib.suppress(MemoryAnchorError):
-                title = record(actions.ask("show", id=text(citation["ref"]).partition("@")[0])["memory"])["content"]
+                title = actions.ask("show", id=text(citation["ref"]).partition("@")[0])["content"]
         named.append({**citation, "title": title} if title is not None else citation)
     return named
 

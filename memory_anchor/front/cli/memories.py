@@ -121,7 +121,7 @@ TIME_FIELDS = frozenset({"when", "recorded_to", "valid_from", "valid_to"})
 
 
 def _show(answer: Record, _: Values) -> None:
-    memory = dict(record(answer["memory"]))
+    memory = {name: value for name, value in answer.items() if name != "memory"}
     SHOWN_IDS.append(str(memory.get("id", "")))
     content = str(memory.pop("content"))
     if "\n" in content:
