@@ -1,4 +1,4 @@
-"""Commands that set up and run: init, mcp, engine, install, uninstall, config."""
+"""Commands that set up and run: init, mcp, engine, install, uninstall."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import typer
 from rich.markup import escape
 
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.front.cli import completing, init
+from memory_anchor.front.cli import completing, config, init
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, flat, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.link import data_dir
+from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import identity
-from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     init.register(app, identity)
     app.command()(mcp)
-    app.command()(config)
+    config.register(app)
     engine = group(app, "engine", "The process that owns the data directory: status, start, stop.")
     engine.command("status")(engine_status)
     engine.command("start")(engine_start)
@@ -88,41 +87,6 @@ def mcp(
     from memory_anchor.runtime.bridge import main as bridge
 
     raise typer.Exit(bridge([]))
-
-
-@handle_errors
-def config(
-    prefix: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]", help="Only settings whose name begins so.", autocompletion=completing.settings
-        ),
-    ] = "",
-    json_: JsonOption = False,
-) -> None:
-    """Show every setting, its value and where it came from."""
-    from memory_anchor.process.app import loaded_settings
-    from memory_anchor.runtime import environment
-
-    ignored = environment.accepted(os.environ, str(data_dir()))
-    loaded = loaded_settings(os.environ, preamble().project_dir)
-    rows = [
-        {"name": name, "value": value, "origin": loaded.origins.get(name, "default")}
-        for name, value in flat(loaded.settings.model_dump(mode="json"))
-        if name.startswith(prefix)
-    ]
-    if not rows:
-        raise BadInput(f"no setting begins with {prefix[:60]!r}; `memory-anchor config` shows every one")
-    if json_:
-        files = {"data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)}
-        show_json({"settings": rows, **files, "not_taken_by_engines": ignored.left})
-        return
-    for row in rows:
-        origin = "" if row["origin"] == "default" else f" [cyan]{escape(str(row['origin']))}[/]"
-        out.print(f"{row['name']} = {escape(str(row['value']))}{origin}")
-    print_dim(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
-    if ignored.left:
-        print_dim(f"for this command alone, not for a shared engine: {', '.join(ignored.left)}; {ignored.reason}")
 
 
 @handle_errors
