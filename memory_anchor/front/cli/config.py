@@ -111,7 +111,7 @@ def with_value(text: str, name: str, value: str) -> str:
     Raises BadInput: a part of the name holds a value already, or is written in a form that is changed by hand alone.
     """
     *groups, last = name.split(".")
-    line = f"{last}: {_yaml(value)}\n"
+    line = f"{_yaml(last, as_text=True)}: {_yaml(value)}\n"
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if node is None:
         return _ended(text) + _nested(groups, line)
@@ -149,7 +149,7 @@ def _end_of(node: yaml.MappingNode, text: str) -> int:
 
 
 def _nested(groups: list[str], line: str) -> str:
-    rows = [f"{INDENT * depth}{group}:\n" for depth, group in enumerate(groups)]
+    rows = [f"{INDENT * depth}{_yaml(group, as_text=True)}:\n" for depth, group in enumerate(groups)]
     return "".join(rows) + INDENT * len(groups) + line
 
 
@@ -157,11 +157,10 @@ def _ended(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def _yaml(value: str) -> str:
+def _yaml(value: str, *, as_text: bool = False) -> str:
     """Return a value as one line of YAML: a number, a switch, a list in brackets as such, all else as text."""
-    read: Json | object = value
     try:
-        read = yaml.safe_load(value)
+        read: Json = value if as_text else yaml.safe_load(value)
     except yaml.YAMLError:
         read = value
     if not isinstance(read, (bool, int, float, str, list, dict)):
