@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json, Record, parsed
@@ -100,18 +99,19 @@ def _probe(anchor: MemoryAnchor, request: asks.ProbeStore) -> Record:
     return {"checks": [asdict(check) for check in doctor_store.probe(anchor.process)]}
 
 
+def _step(step: Step) -> Json:
+    until = views.time_text(step.until) if step.until else None
+    return parsed(json.dumps({**asdict(step), "at": views.time_text(step.at), "until": until}, default=str))
+
+
 def _steps(history: tuple[list[Memory], tuple[Step, ...]], anchor: MemoryAnchor) -> Record:
     versions, steps = history
     has_earlier = versions and versions[0].version > 1
     return {
         **({"before": versions[0].version} if has_earlier else {}),
         "versions": [shaped_memory(memory, anchor) for memory in versions],
-        "steps": [parsed(json.dumps(asdict(step), default=_plain)) for step in steps],
+        "steps": [_step(step) for step in steps],
     }
-
-
-def _plain(value: object) -> str:
-    return views.time_text(value) if isinstance(value, datetime) else str(value)
 
 
 def _inbox(inbox: Inbox, anchor: MemoryAnchor) -> Record:
