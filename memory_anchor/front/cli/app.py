@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from memory_anchor.domain.errors import TABLE, BadInput
 from memory_anchor.extensions import installed
-from memory_anchor.front.cli import care, guide, keep, link, memories, setup
+from memory_anchor.front.cli import care, config, guide, keep, link, memories, setup
 from memory_anchor.front.cli.constitution import make_app
 from memory_anchor.front.cli.output import show_failure
 from memory_anchor.front.cli.passphrase import identity
@@ -135,6 +135,7 @@ care.register(app)
 memories.register_contexts(app)
 keep.register(app)
 setup.register(app)
+config.register(app)
 for extension in installed():
     extension.register(app)
 app.add_typer(make_app(identity, link.check_writable, identity), name="constitution")

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.front.cli import completing, config, init
+from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir
 from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print_dim, show_json
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     init.register(app, identity)
     app.command()(mcp)
-    config.register(app)
     engine = group(app, "engine", "The process that owns the data directory: status, start, stop.")
     engine.command("status")(engine_status)
     engine.command("start")(engine_start)
