@@ -358,7 +358,7 @@ BESIDE_THE_DOOR = {
         "extensions/service/http_v1.py",
     ),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
-    *(f"front/cli/{name}.py" for name in ("setup", "keep", "constitution", "link", "init")),
+    *(f"front/cli/{name}.py" for name in ("config", "keep", "constitution", "link", "init")),
     *(f"front/cli/{name}.py" for name in ("passphrase", "care", "output")),
     "front/cli/memories.py",
 }
