@@ -2,10 +2,12 @@
 
 The fields a filter may name (`where.INDEXED_FIELDS`) are top-level keys, with FOREVER where an end is open, so that
 each engine can index them as they are. The rest is left out while it holds its default: a payload stays readable and
-small. Reading is the hot side (a search decodes some 200): pydantic checks a payload against the shapes below and
-returns typed values, a tenth faster than code by hand. It is strict, because an import brings payloads that others
-wrote: "3" is no number, and a time carries its zone. Rejected: pydantic over `Memory` itself (flat keys would have to
-be nested first) and pickled blobs (unreadable, unindexable).
+small. What is written and read follows the fields of `Memory` and their types, so a new field is stored by being
+there; its key is left out while it holds its default, and older payloads go without it. Reading is the hot side (a
+search decodes some 200): pydantic's core checks a payload against a schema made of those types, a tenth faster than
+code by hand. It is strict, because an import brings payloads that others wrote: "3" is no number, and a time carries
+its zone. Rejected: pydantic over `Memory` itself (flat keys would have to be nested first) and pickled blobs
+(unreadable, unindexable).
 
 Invariant: `from_payload(to_payload(m)) == m` for every memory with JSON-native `gap` and outcomes, and also after the
 payload went through JSON.
@@ -16,66 +18,41 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Required, TypeVar
+from typing import Literal, get_args, get_origin, get_type_hints
 
-from pydantic import (
-    Field,
-    GetCoreSchemaHandler,
-    GetPydanticSchema,
-    JsonValue,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-    with_config,
-)
-from pydantic_core import CoreSchema
-from pydantic_core.core_schema import float_schema, int_schema, no_info_after_validator_function, union_schema
-from typing_extensions import TypedDict
+from pydantic_core import CoreSchema, SchemaValidator, ValidationError
+from pydantic_core import core_schema as cs
 
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.model import (
-    FOREVER,
-    Citation,
-    CitationKind,
-    Epistemic,
-    Freshness,
-    Layer,
-    Locator,
-    Memory,
-    MemoryType,
-    Origin,
-    Receipt,
-    Scope,
-    Status,
-    Tag,
-    Trust,
-    Usage,
-    Visibility,
-    WriteMode,
-)
+from memory_anchor.domain.model import FOREVER, Citation, Locator, Memory, Receipt, Scope, Tag, Usage
 from memory_anchor.domain.ports import Mark
 
 Payload = dict[str, Json]
+Stored = Memory | Scope | Citation | Locator | Receipt
+"""What a payload holds by its own fields."""
 
 _FOREVER_TEXT = FOREVER.isoformat()
 _NO_USAGE = Usage()
+_SCOPE = tuple(each.name for each in fields(Scope) if each.compare)
 _SHOWN_CHARS = 40
 _NULL_IS_A_VALUE = ("gap", "receipts")
 """Fields that hold JSON of others."""
-
-_UNLESS_DEFAULT: Mapping[str, Json | tuple[()]] = {
-    **dict.fromkeys(("key", "context", "reason", "written_in"), ""),
-    **dict.fromkeys(("extractor_model", "previous_version_id", "where", "promoted_to")),
-    **dict.fromkeys(("epistemic", "sentiment", "conversation_seq", "half_life_days", "ttl_days")),
-    **dict.fromkeys(("when", "expires_at", "first_recorded_at", "content_at", "corroborated_at", "gap")),
-    **dict.fromkeys(("who", "questions", "disputes", "relations", "citations"), ()),
+_MADE_HERE = frozenset(("scope", "tags", "pinned", "is_current", "usage", "recorded_to", "valid_to", "receipts"))
+"""Fields of a memory whose keys have other names or values."""
+_ALWAYS: Mapping[type, frozenset[str]] = {
+    Memory: frozenset(("version", "priority", "importance", "confidence", "origin", "write_mode", "visibility"))
+    | {"status", "content_hash", "author"},
+    Scope: frozenset(("account", "project", "user", "agent", "conversation")),
+    Citation: frozenset(("trust",)),
 }
-"""Fields that are left out while they hold this default."""
+"""Fields with a default that every record has nevertheless, since the first release; a new one is none of these."""
+
+_NEVER = ("across",)
 
 CHECKSUM = "sum"
 """A checksum over the payload as it was stored, for an engine that keeps none; payloads of 0.1.0 have none."""
@@ -88,7 +65,7 @@ MARK_FIELDS = ("state", "audience")
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 
 
-# --- the shapes ------------------------------------------------------------------------------------------------------
+# --- the schema ------------------------------------------------------------------------------------------------------
 
 
 def _instant(value: Json) -> datetime:
@@ -102,151 +79,76 @@ def _end(value: Json) -> datetime | None:
     return None if value == _FOREVER_TEXT else _instant(value)
 
 
-_T = TypeVar("_T")
-_Word = Annotated[_T, Field(strict=False)]
-"""A value of an enumeration."""
-_Several = Annotated[tuple[_T, ...], Field(strict=False)]
-"""A list."""
-_Instant = Annotated[datetime, PlainValidator(_instant)]
-_End = Annotated[datetime | None, PlainValidator(_end)]
-_NUMBER = union_schema(
-    [int_schema(strict=True), float_schema(strict=True)],
+_INSTANT = cs.no_info_plain_validator_function(_instant)
+_END = cs.no_info_plain_validator_function(_end)
+_TEXT = cs.str_schema(strict=True)
+_WHOLE = cs.int_schema(strict=True)
+_NUMBER = cs.union_schema(  # unchanged: 3 stays 3, or a version would have another hash on another device
+    [_WHOLE, cs.float_schema(strict=True)],
     custom_error_type="number_type",
     custom_error_message="a number belongs here",
 )
-_Number = Annotated[float, GetPydanticSchema(lambda _, __: _NUMBER)]
-"""Unchanged: 3 stays 3, or a version would have another hash on another device."""
-_strict = with_config(strict=True)
+_PLAIN: Mapping[type, CoreSchema] = {str: _TEXT, int: _WHOLE, float: _NUMBER, datetime: _INSTANT}
 
 
-@dataclass(frozen=True, slots=True)
-class _From:
-    """A value of the annotated type, made from an object of this shape."""
-
-    shape: type
-
-    def __get_pydantic_core_schema__(self, made: type, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(lambda fields: made(**fields), handler.generate_schema(self.shape))
+def _several(item: CoreSchema) -> CoreSchema:
+    return cs.tuple_schema([item], variadic_item_index=0, strict=False)
 
 
-@_strict
-class _StoredLocator(TypedDict, total=False):
-    line_start: int
-    line_end: int
-    sha: str
-    chunk_index: int
-    page: int
-    heading: _Several[str]
+def _schema_of(hint: type) -> CoreSchema:
+    """Return the schema of a field's JSON; null is never stored, so an optional field is one that may be missing."""
+    args, origin = get_args(hint), get_origin(hint)
+    if type(None) in args:
+        return _schema_of(args[0])
+    if origin is tuple:
+        return _several(_schema_of(args[0]))
+    if origin is Literal:
+        return cs.literal_schema(list(args))
+    if origin is Mapping:
+        return cs.dict_schema(_TEXT, cs.any_schema())
+    if is_dataclass(hint):
+        shape = cs.typed_dict_schema(_fields_of(hint))
+        return cs.no_info_after_validator_function(lambda found: hint(**found), shape)
+    if issubclass(hint, StrEnum):
+        return cs.enum_schema(hint, list(hint), strict=False)
+    return _PLAIN[hint]
 
 
-@_strict
-class _StoredScope(TypedDict, total=False):
-    account: Required[str]
-    project: Required[str]
-    user: Required[str]
-    agent: Required[str]
-    conversation: Required[str]
-    collection: str
-
-
-@_strict
-class _StoredCitation(TypedDict, total=False):
-    kind: Required[CitationKind]
-    ref: Required[str]
-    title: str
-    locator: Annotated[Locator, _From(_StoredLocator)]
-    scope: Annotated[Scope, _From(_StoredScope)]
-    observed_at: _Instant
-    trust: Required[_Word[Trust]]
-    freshness: Freshness
-    variant: str
-    index_version: str
-
-
-@_strict
-class _StoredReceipt(TypedDict):
-    key: str
-    fingerprint: str
-    outcome: dict[str, JsonValue]
-
-
-@_strict
-class _StoredUsage(TypedDict):
-    count: int
-    shown: int
-    accesses: _Several[_Instant]
-
-
-@_strict
-class _SameName(TypedDict, total=False):
-    """Fields that a memory has under the same name."""
-
-    id: Required[str]
-    version: Required[int]  # second: by it an export is recognised (extensions/transfer/commands.py)
-    content: Required[str]
-    layer: Required[_Word[Layer]]
-    type: Required[_Word[MemoryType]]
-    recorded_at: Required[_Instant]
-    recorded_to: Required[_End]
-    valid_from: Required[_Instant]
-    valid_to: Required[_End]
-    key: str
-    priority: Required[_Number]
-    importance: Required[_Number]
-    confidence: Required[_Number]
-    sentiment: _Number
-    origin: Required[_Word[Origin]]
-    write_mode: Required[_Word[WriteMode]]
-    extractor_model: str
-    visibility: Required[_Word[Visibility]]
-    status: Required[_Word[Status]]
-    epistemic: _Word[Epistemic]
-    previous_version_id: str
-    conversation_seq: int
-    half_life_days: _Number
-    first_recorded_at: _Instant
-    content_at: _Instant
-    corroborated_at: _Instant
-    citations: _Several[Annotated[Citation, _From(_StoredCitation)]]
-    when: _Instant
-    where: str
-    who: _Several[str]
-    ttl_days: int
-    expires_at: _Instant
-    promoted_to: str
-    context: str
-    questions: _Several[str]
-    content_hash: Required[str]
-    author: Required[str]
-    reason: str
-    written_in: str
-    disputes: _Several[str]
-    relations: _Several[str]
-    gap: dict[str, JsonValue]
-    receipts: _Several[Annotated[Receipt, _From(_StoredReceipt)]]
-    revision: str
-
-
-@_strict
-class _Flat(_StoredScope, total=False):
-    """Top-level keys that are nested in a memory, or named otherwise: scope, tags, usage and state."""
-
-    state: Required[str]
-    pinned: Required[str]
-    tag: _Several[str]
-    tag_weights: _Several[_Number]
-    usage: _StoredUsage
-    last_at: _Instant | None
-
-
-_CONVERTED = ("recorded_to", "valid_to", "receipts", "revision")
-_ALWAYS = [name for name in _SameName.__annotations__ if name not in {*_UNLESS_DEFAULT, *_CONVERTED}]
+def _fields_of(kind: type) -> dict[str, cs.TypedDictField]:
+    hints = get_type_hints(kind, localns={"Json": str})  # of others' JSON only its keys are looked at
+    return {
+        name: cs.typed_dict_field(_schema_of(hint), required=_written(kind).get(name) == ())
+        for name, hint in hints.items()
+        if name not in (_MADE_HERE if kind is Memory else _NEVER)
+    }
 
 
 @cache
-def _readers() -> tuple[TypeAdapter[_SameName], TypeAdapter[_Flat]]:
-    """Created when the first payload is read: they take 4 ms, which a start need not wait for."""
-    return TypeAdapter(_SameName), TypeAdapter(_Flat)
+def _written(kind: type) -> Mapping[str, tuple[Json, ...]]:
+    """Return the fields that are written of a value, each with the value for which it is left out, () for none."""
+
+    left_out: dict[str, tuple[Json, ...]] = {}
+    for each in (each for each in fields(kind) if each.compare):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        left_out[each.name] = () if default is MISSING or each.name in _ALWAYS.get(kind, ()) else (default,)
+    return {name: value for name, value in left_out.items() if kind is not Memory or name not in _MADE_HERE}
+
+
+@cache
+def _reader() -> SchemaValidator:
+    """Created when the first payload is read: it takes milliseconds, which a start need not wait for."""
+    flat = {
+        **{name: cs.typed_dict_field(_TEXT, required=True) for name in ("state", "pinned")},
+        **{name: cs.typed_dict_field(_END, required=True) for name in ("recorded_to", "valid_to")},
+        "receipts": cs.typed_dict_field(_schema_of(tuple[Receipt, ...]), required=False),
+        "tag": cs.typed_dict_field(_several(_TEXT), required=False),
+        "tag_weights": cs.typed_dict_field(_several(_NUMBER), required=False),
+        "last_at": cs.typed_dict_field(cs.nullable_schema(_INSTANT), required=False),
+    }
+    usage = {"count": _WHOLE, "shown": _WHOLE, "accesses": _several(_INSTANT)}
+    used = cs.typed_dict_schema({name: cs.typed_dict_field(kind, required=True) for name, kind in usage.items()})
+    flat["usage"] = cs.typed_dict_field(used, required=False)
+    return SchemaValidator(cs.typed_dict_schema(_fields_of(Memory) | _fields_of(Scope) | flat))
 
 
 # --- writing and reading ---------------------------------------------------------------------------------------------
@@ -259,24 +161,19 @@ def mark_of(point_id: str, payload: Record) -> Mark:
 
 def to_payload(memory: Memory) -> Payload:
     """Return the memory as JSON-native values; `state`, `audience`, `tag` and `request_keys` are there to filter on."""
-    payload = {name: _plain(getattr(memory, name)) for name in _ALWAYS}
-    payload |= {"state": memory.state, "audience": memory.audience, **_scope_payload(memory.scope)}
+    payload: Payload = {"id": memory.id, "version": memory.version}  # in this order an export is recognised by them
+    payload |= _object(memory)
+    payload |= {"state": memory.state, "audience": memory.audience, **_object(memory.scope)}
     payload["pinned"] = "yes" if memory.pinned else "no"
     payload["recorded_to"] = _FOREVER_TEXT if memory.recorded_to is None else time_text(memory.recorded_to)
     payload["valid_to"] = _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to)
-    for name, default in _UNLESS_DEFAULT.items():
-        if (value := getattr(memory, name)) != default:
-            payload[name] = _plain(value)
     if memory.tags:
         payload["tag"] = [tag.name for tag in memory.tags]
         if any(tag.weight != 1.0 for tag in memory.tags):
             payload["tag_weights"] = [tag.weight for tag in memory.tags]
     if memory.receipts:
         payload["request_keys"] = [receipt.key for receipt in memory.receipts]
-        payload["receipts"] = [
-            {"key": receipt.key, "fingerprint": receipt.fingerprint, "outcome": dict(receipt.outcome)}
-            for receipt in memory.receipts
-        ]
+        payload["receipts"] = [_object(receipt) for receipt in memory.receipts]
     if memory.usage != _NO_USAGE:
         payload |= usage_payload(memory.usage)
     return payload
@@ -288,28 +185,21 @@ def from_payload(payload: Record) -> Memory:
     Null in an import's line counts as left out. Raises BadInput: a field is missing, or is not a time, a number or one
     of the known words.
     """
-    same_name, flat_shape = _readers()
     try:
-        stored, flat = same_name.validate_python(payload), flat_shape.validate_python(payload)
+        found = _reader().validate_python(payload)
     except ValidationError as error:
         if (without := _without_null(payload)) != payload:
             return from_payload(without)
         raise BadInput(f"memory record: {_wrong(error)}; compare one line of an export") from error
-    names, weights, usage = flat.get("tag", ()), flat.get("tag_weights"), flat.get("usage")
+    names, weights, usage = found.pop("tag", ()), found.pop("tag_weights", None), found.pop("usage", None)
+    last_at, state = found.pop("last_at", None), found.pop("state")
+    scope = Scope(**{name: found.pop(name) for name in _SCOPE if name in found})
     return Memory(
-        **stored,
-        scope=Scope(
-            flat["account"],
-            flat["project"],
-            flat["user"],
-            flat["agent"],
-            flat["conversation"],
-            flat.get("collection", ""),
-        ),
+        **found | {"pinned": found["pinned"] == "yes"},
+        scope=scope,
         tags=tuple(map(Tag, names) if weights is None else map(Tag, names, weights)),
-        pinned=flat["pinned"] == "yes",
-        is_current=flat["state"] == stored["status"].value,
-        usage=Usage(last_at=flat.get("last_at"), **usage) if usage else _NO_USAGE,
+        is_current=state == found["status"].value,
+        usage=Usage(last_at=last_at, **usage) if usage else _NO_USAGE,
     )
 
 
@@ -372,42 +262,31 @@ def time_text(instant: datetime) -> str:
     return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()
 
 
-def _plain(value: Json | datetime | StrEnum | tuple[str | Citation, ...]) -> Json:
+def _object(value: Stored) -> Payload:
+    """Return a value's fields as JSON, without those that hold their default."""
+    kind: type = type(value)
+    return {
+        name: _plain(found)
+        for name, left_out in _written(kind).items()
+        if (found := getattr(value, name)) not in left_out
+    }
+
+
+def _plain(value: str | float | datetime | tuple[str | Stored, ...] | Mapping[str, Json] | Stored | None) -> Json:
     """Return a field's value as JSON."""
     match value:
         case StrEnum():
             return value.value
+        case str() | float() | int() | None:
+            return value
         case datetime():
             return time_text(value)
         case tuple():
-            return [_citation_payload(item) if isinstance(item, Citation) else item for item in value]
+            return [_plain(item) for item in value]
         case Mapping():
             return dict(value)
         case _:
-            return value
-
-
-def _scope_payload(scope: Scope) -> Payload:
-    names = ("account", "project", "user", "agent", "conversation")
-    return {name: getattr(scope, name) for name in (*names, *(("collection",) if scope.collection else ()))}
-
-
-def _citation_payload(citation: Citation) -> Payload:
-    payload: Payload = {"kind": citation.kind, "ref": citation.ref, "trust": citation.trust.value}
-    for name in ("title", "freshness", "variant", "index_version"):
-        if (text := getattr(citation, name)) is not None:
-            payload[name] = text
-    names = ("line_start", "line_end", "sha", "chunk_index", "page")
-    locator = {name: value for name in names if (value := getattr(citation.locator, name)) is not None}
-    if citation.locator.heading:
-        locator["heading"] = list(citation.locator.heading)
-    if locator:
-        payload["locator"] = locator
-    if citation.scope is not None:
-        payload["scope"] = _scope_payload(citation.scope)
-    if citation.observed_at is not None:
-        payload["observed_at"] = time_text(citation.observed_at)
-    return payload
+            return _object(value)
 
 
 def _wrong(error: ValidationError) -> str:
