@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from itertools import accumulate
 from types import MappingProxyType
 
@@ -35,8 +36,6 @@ from memory_anchor.domain.model import (
     Status,
     Tag,
     Trust,
-    Visibility,
-    WriteMode,
     WriteOutcome,
 )
 from memory_anchor.identity import proposals
@@ -152,9 +151,8 @@ def proposal(value: Proposal) -> Shown:
 
 def memory(value: Memory, *, now: datetime, reader: Scope, activation: ActivationSettings = DEFAULTS) -> Shown:
     """Return a memory or event; `strength` is 0 to 100 at `now`, under the `activation` settings."""
-    shaped: Shown = {
-        "id": value.id,
-        "key": value.key,
+    shaped: Shown = {"id": value.id, "key": value.key} if value.key else {"id": value.id}
+    shaped |= {
         "content": value.content,
         "layer": value.layer.value,
         "type": value.type.value,
@@ -170,23 +168,18 @@ def memory(value: Memory, *, now: datetime, reader: Scope, activation: Activatio
     }
     if value.layer is Layer.EVENT_LOG:
         shaped["when"] = time_text(value.happened_at)
-    if not value.key:
-        del shaped["key"]
     return shaped | _uncommon(value, reader)
 
 
 def event(value: Memory, *, reader: Scope) -> Shown:
     """Return an event of a list, without the fields that most events have alike."""
-    shaped: Shown = {
-        "id": value.id,
-        "key": value.key,
+    shaped: Shown = {"id": value.id, "key": value.key} if value.key else {"id": value.id}
+    shaped |= {
         "content": worded_for(value, reader),
         "layer": value.layer.value,
         "type": value.type.value,
         "when": time_text(value.happened_at),
     }
-    if not value.key:
-        del shaped["key"]
     if value.status is not Status.ACTIVE:
         shaped["status"] = value.status.value
     if TRUST_OF_ORIGIN[value.origin] is not Trust.AGENT:
@@ -194,49 +187,57 @@ def event(value: Memory, *, reader: Scope) -> Shown:
     return shaped | _uncommon(value, reader)
 
 
+_SHOWN_ABOVE = frozenset(("id", "key", "content", "layer", "type", "status", "confidence", "importance", "origin")) | {
+    *("scope", "version", "valid_from", "recorded_at", "when")
+}
+_KEPT_BACK = frozenset(
+    ("context", "questions", "content_hash", "author", "reason", "written_in", "corroborated_at")
+) | {*("is_current", "receipts", "revision")}
+"""Of the store alone, or shown by `history`."""
+_SHOWN_OTHERWISE = frozenset(("first_recorded_at", "usage", "half_life_days", "gap", "content_at", "citations"))
+_UNLESS_DEFAULT = {
+    each.name: each.default for each in fields(Memory) if each.name not in _SHOWN_ABOVE | _KEPT_BACK | _SHOWN_OTHERWISE
+}
+"""Fields that are shown by their name where they differ from their default: what is new in the model is one."""
+
+
 def _uncommon(value: Memory, reader: Scope) -> Shown:
     """Return the fields that differ from their default."""
-    fields: Shown = {
-        "tags": [_tag(tag) for tag in value.tags],
-        "priority": value.priority if value.priority != 50 else None,
-        "sentiment": value.sentiment,
-        "write_mode": value.write_mode.value if value.write_mode is not WriteMode.TOOL_CALL else None,
-        "extractor_model": value.extractor_model,
-        "visibility": value.visibility.value if value.visibility is not Visibility.PROJECT else None,
-        "pinned": value.pinned or None,
-        "epistemic": value.epistemic.value if value.epistemic else None,
-        "previous_version_id": value.previous_version_id,
-        "first_recorded_at": _time(value.first_recorded_at) if value.version > 1 else None,
-        "access_count": value.usage.count or None,
-        "last_accessed_at": _time(value.usage.last_at),
-        "valid_to": _time(value.valid_to),
-        "recorded_to": _time(value.recorded_to),
-        "conversation_seq": value.conversation_seq,
-        "decay": {"half_life_days": value.half_life_days} if value.half_life_days else None,
-        "gap": _gap(value.gap),
-        "written_at": _time(value.content_at) if value.content_at and value.version == 1 else None,
-        "where": value.where,
-        "who": list(value.who),
-        "ttl_days": value.ttl_days,
-        "expires_at": _time(value.expires_at),
-        "promoted_to": value.promoted_to,
-        "disputes": list(value.disputes),
-        "relations": list(value.relations),
-        "citations": [citation(source, reader=reader) for source in value.citations],
+    shown: Shown = {
+        name: _plain(field) for name, default in _UNLESS_DEFAULT.items() if (field := getattr(value, name)) != default
     }
-    return {name: field for name, field in fields.items() if field is not None and field != []}
+    if value.version > 1 and value.first_recorded_at:
+        shown["first_recorded_at"] = time_text(value.first_recorded_at)
+    if value.usage.count:
+        shown["access_count"] = value.usage.count
+    if value.usage.last_at:
+        shown["last_accessed_at"] = time_text(value.usage.last_at)
+    if value.half_life_days:
+        shown["decay"] = {"half_life_days": value.half_life_days}
+    if value.gap and value.gap.get("predicted"):  # how an event deviated from the prediction
+        shown["gap"] = {name: value.gap[name] for name in ("type", "importance", "predicted") if name in value.gap}
+    if value.content_at and value.version == 1:
+        shown["written_at"] = time_text(value.content_at)
+    if value.citations:
+        shown["citations"] = [citation(source, reader=reader) for source in value.citations]
+    return shown
+
+
+def _plain(value: Json | datetime | StrEnum | tuple[str | Tag, ...]) -> Json:
+    match value:
+        case StrEnum():
+            return value.value
+        case datetime():
+            return time_text(value)
+        case tuple():
+            return [_tag(item) if isinstance(item, Tag) else item for item in value]
+        case _:
+            return value
 
 
 def profile(lines: Sequence[ProfileLine]) -> Shown:
     """Return {text, lines}: the page, and each line with its page, section and the fact it cites."""
     return {"text": told(lines), "lines": [asdict(line) for line in lines]}
-
-
-def _gap(value: Mapping[str, Json] | None) -> Shown | None:
-    """Return how an event deviated from the prediction: {type, importance, predicted}."""
-    if not value or not value.get("predicted"):
-        return None
-    return {name: value[name] for name in ("type", "importance", "predicted") if name in value}
 
 
 def with_history(
@@ -536,10 +537,6 @@ def _cut_after_quotation(text: str, most: int) -> str:
     closing = f"</{FENCE_TAG}>"
     end = head.rfind(closing)
     return head[: end + len(closing)] if end >= 0 else head[: head.rfind("\n") + 1]
-
-
-def _time(at: datetime | None) -> str | None:
-    return time_text(at) if at is not None else None
 
 
 def _tag(tag: Tag) -> Shown:
