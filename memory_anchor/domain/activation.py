@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import NormalDist
-from typing import Literal, Protocol, Self
+from typing import Literal
 
 from memory_anchor.domain.model import DEFAULT_IMPORTANCE, USAGE_KEPT, Layer, Memory, MemoryType, Strength
 
@@ -243,36 +243,17 @@ def strength_word(value: float) -> Strength:
     return "fading" if value >= FADING else "faded"
 
 
-class HasImportance(Protocol):
-    """A memory or a draft of one: it has a key and an importance, 0 to 1."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def importance(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weight:
-    """The importance of a draft, 0 to 1; drafts inherit it, so that they need not name it."""
-
-    importance: float = DEFAULT_IMPORTANCE
-
-    def with_importance_of(self, source: HasImportance) -> Self:
-        return replace(self, importance=source.importance)
-
-
-def relative_importance(memory: HasImportance) -> float:
+def relative_importance(memory: Memory) -> float:
     """Return how much more important than the default a memory is, -1 to 1."""
     return 2 * (memory.importance - DEFAULT_IMPORTANCE)
 
 
-def first_priority(memory: HasImportance) -> float:
+def first_priority(memory: Memory) -> float:
     """Return the priority a memory starts with, 0 to 100."""
     return round(memory.importance * 100, 1)
 
 
-def merged_priority(priority: float, repeat: HasImportance | None = None) -> float:
+def merged_priority(priority: float, repeat: Memory | None = None) -> float:
     """Return the priority, 0 to 200, of a memory that was said again.
 
     >>> merged_priority(195)
@@ -281,7 +262,7 @@ def merged_priority(priority: float, repeat: HasImportance | None = None) -> flo
     return min(MAX_PRIORITY, max(priority, first_priority(repeat) if repeat is not None else 0.0) + MERGE_BONUS)
 
 
-def with_highest_importance(memory: Memory, sources: Iterable[HasImportance]) -> Memory:
+def with_highest_importance(memory: Memory, sources: Iterable[Memory]) -> Memory:
     """Return the memory with the highest importance among these."""
     return replace(memory, importance=max(source.importance for source in sources))
 

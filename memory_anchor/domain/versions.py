@@ -8,13 +8,13 @@ and receipts belong to the memory and not to a version: they move on to the new 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
 
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.model import SEARCHABLE_STATES, Citation, Memory, Tag
+from memory_anchor.domain.model import FOREVER, SEARCHABLE_STATES, Citation, Memory, Scope, Tag
 from memory_anchor.domain.where import Between, Condition
 
 FieldValue: TypeAlias = "Json | Enum | datetime | Tag | Citation | Sequence[Tag | Citation]"
@@ -39,10 +39,28 @@ BOOKKEEPING = frozenset(
 )
 """Fields that say which version this is, who wrote it and how it was used; the others say what is remembered."""
 
-MEANING = tuple(field.name for field in fields(Memory) if field.name not in BOOKKEEPING)
+MEANING = tuple(each.name for each in fields(Memory) if each.name not in BOOKKEEPING)
 """Fields that a revision may change and that undo gives back."""
 RAISED_IN_PLACE = "priority"
 """A repeat raises it without a new version, so two versions that differ in it alone say the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft(Memory):
+    """A memory to be: checked, redacted, without an id, an owner and its times, which writing it gives.
+
+    confidence: as claimed, or as the gate assessed it for the word `doubt`. quoted: extracted with a verbatim quote.
+    replaces: the id of what it corrects. redactions: kinds of what was taken out of its text.
+    """
+
+    id: str = ""
+    scope: Scope = field(default_factory=Scope)
+    recorded_at: datetime = FOREVER
+    valid_from: datetime = FOREVER
+    doubt: str = ""
+    quoted: bool = False
+    replaces: str | None = None
+    redactions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ large the difference is. What memory itself said is not new; of what was said tw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_anchor.base.json_values import Json, number
-from memory_anchor.domain.model import MemoryType
+from memory_anchor.domain.model import LAYER_OF_TYPE, Layer, MemoryType
+from memory_anchor.domain.versions import Draft
 from memory_anchor.ingest.messages import fold
 from memory_anchor.ingest.reconcile import Likeness, likeness
 from memory_anchor.ingest.relations import Kind, compare, replacement, wording
@@ -34,44 +35,38 @@ Similarity = Callable[[str, str], float]
 
 
 class StoredAs(TypedDict):
+    layer: Layer
     type: MemoryType
     importance: float
+
+
+def stored_as(kind: MemoryType, importance: float) -> StoredAs:
+    return {"layer": LAYER_OF_TYPE[kind], "type": kind, "importance": importance}
 
 
 TYPE_OF: dict[str, StoredAs] = {
-    "rule": {"type": MemoryType.INSTRUCTION, "importance": 0.8},
-    "decision": {"type": MemoryType.DECISION, "importance": 0.7},
-    "fix": {"type": MemoryType.BUGFIX, "importance": 0.65},
-    "fact": {"type": MemoryType.FACT, "importance": 0.6},
-    "task": {"type": MemoryType.PROJECT_STATE, "importance": 0.7},
-    "person": {"type": MemoryType.FACT, "importance": 0.6},
-    "preference": {"type": MemoryType.PREFERENCE, "importance": 0.7},
-    "emotion": {"type": MemoryType.EMOTION, "importance": 0.4},
+    "rule": stored_as(MemoryType.INSTRUCTION, 0.8),
+    "decision": stored_as(MemoryType.DECISION, 0.7),
+    "fix": stored_as(MemoryType.BUGFIX, 0.65),
+    "fact": stored_as(MemoryType.FACT, 0.6),
+    "task": stored_as(MemoryType.PROJECT_STATE, 0.7),
+    "person": stored_as(MemoryType.FACT, 0.6),
+    "preference": stored_as(MemoryType.PREFERENCE, 0.7),
+    "emotion": stored_as(MemoryType.EMOTION, 0.4),
 }
-"""Kind of a sentence -> type and importance, 0 to 1, of its memory."""
+"""Kind of a sentence -> layer, type and importance, 0 to 1, of its memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate(Draft):
     """One possible memory. quote: verbatim from message `seq`. about: who may read it (a user's facts are shared by
-    that user's agents, an agent's memories are private to it). gap: predicted, actual, type, importance. redactions:
-    kinds. speaks: it is the user's own "I". context: what was said around it without which it cannot be understood."""
+    that user's agents, an agent's memories are private to it). gap: predicted, actual, type, importance. speaks: it is
+    the user's own "I". context: what was said around it without which it cannot be understood."""
 
-    key: str
-    content: str
-    type: MemoryType
-    importance: float
-    confidence: float
     quote: str
     about: About
     seq: int
-    tags: tuple[str, ...] = ()
-    questions: tuple[str, ...] = ()
-    sentiment: float | None = None
-    gap: dict[str, Json] | None = field(default=None)
-    redactions: tuple[str, ...] = ()
     speaks: bool = False
-    context: str = ""
 
     @property
     def whole(self) -> str:
@@ -115,11 +110,8 @@ class ModelMemory(StrictAnswer):
     gap: Gap | None = None
 
     def stored_as(self) -> StoredAs:
-        """Return its type, and its importance: its own as the model says, or its gap's where that is larger."""
-        return {
-            "type": MemoryType(self.type),
-            "importance": max(self.importance, self.gap.importance if self.gap else 0.0),
-        }
+        """Return its importance as the model says, or its gap's where that is larger."""
+        return stored_as(MemoryType(self.type), max(self.importance, self.gap.importance if self.gap else 0.0))
 
     @property
     def deviates(self) -> bool:

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import (
-    LAYER_OF_TYPE,
     Actor,
     Caller,
     Citation,
@@ -36,7 +35,6 @@ from memory_anchor.domain.model import (
     Memory,
     Origin,
     Outcome,
-    Tag,
     Visibility,
     WriteMode,
     WriteOutcome,
@@ -47,9 +45,9 @@ from memory_anchor.ingest.extraction import Rows
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.model_calls import Extraction, Style, extract_with_model, extract_without_model
 from memory_anchor.ingest.profile import profile_of
-from memory_anchor.ingest.writing import FactDraft, FactWriter
+from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.language.perspective import USER
-from memory_anchor.layers.event_log import EventDraft, EventLog
+from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import ConfidenceGate
 from memory_anchor.layers.records import Request
 
@@ -157,7 +155,6 @@ STORED = frozenset({Outcome.ADDED, Outcome.SUPERSEDED, Outcome.UPDATED, Outcome.
 SHARED_BY: dict[About, Visibility] = {"user": Visibility.USER, "project": Visibility.PROJECT}
 VISIBLE_TO: dict[About, Visibility] = {**SHARED_BY, "agent": Visibility.AGENT}
 
-Draft = TypeVar("Draft", EventDraft, FactDraft)
 Extract = Callable[[Sequence[Message], Sequence[str], Rows | None, Sequence[int]], Extraction]
 """messages, known contents, rows of sentences, where episodes begin -> candidates, with who found them."""
 
@@ -230,9 +227,7 @@ class ConversationLearner:
             extraction = extract_without_model(messages, known=contents, rows=rows, expected=expected)
         candidates = tuple(_about_what_it_changes(candidate, known) for candidate in extraction.candidates)
         if user_facts_only:
-            candidates = tuple(
-                c for c in candidates if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT
-            )
+            candidates = tuple(c for c in candidates if c.about == "user" and c.layer is Layer.VERIFIED_FACT)
         return Extracted(tuple(split), candidates, extraction.by, extraction.notes, tuple(known))
 
     def store(self, actor: Actor, found: Extracted, *, gate: ConfidenceGate, mode: WriteMode) -> list[CandidateOutcome]:
@@ -266,33 +261,19 @@ class ConversationLearner:
         key = stable_hash("remembered", *owner, candidate.type.value, candidate.whole)
         request = Request(key, key, explicit=False)
 
-        def filled(draft: Draft) -> Draft:
-            return replace(
-                draft,
-                type=candidate.type,
-                tags=tuple(Tag(name) for name in candidate.tags),
-                citations=(citation,),
-                confidence=candidate.confidence,
-                sentiment=candidate.sentiment,
-                context=candidate.context,
-                visibility=visibility,
-                origin=Origin.EXTRACTED,
-                write_mode=mode,
-                extractor_model=model,
-                questions=candidate.questions,
-                redactions=candidate.redactions,
-                who=(USER,) if candidate.speaks else (),
-            )
-
-        if LAYER_OF_TYPE[candidate.type] is Layer.EVENT_LOG:
-            event = filled(EventDraft.like(candidate, candidate.content, self._events.now()))
-            return self._events.log(replace(actor, nonce=""), event, request)
-        fact = replace(
-            filled(FactDraft.like(candidate, candidate.content)),
-            quoted=bool(candidate.quote),
-            gap=candidate.gap,
+        draft = replace(
+            candidate,
+            citations=(citation,),
+            visibility=visibility,
+            origin=Origin.EXTRACTED,
+            write_mode=mode,
+            extractor_model=model,
+            who=(USER,) if candidate.speaks else (),
         )
-        return self._facts.save(actor, fact, request, gate=gate)
+        if candidate.layer is Layer.EVENT_LOG:
+            event = replace(draft, when=self._events.now(), gap=None)
+            return self._events.log(replace(actor, nonce=""), event, request)
+        return self._facts.save(actor, replace(draft, quoted=bool(candidate.quote)), request, gate=gate)
 
 
 def _about_what_it_changes(candidate: Candidate, known: Sequence[Memory]) -> Candidate:
@@ -336,7 +317,7 @@ class EventReader:
         if not spoken:
             return 0
         found = self.learner.find(_messages(spoken), (), user_facts_only=False, extract=None)
-        facts = tuple(c for c in found.candidates if LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
+        facts = tuple(c for c in found.candidates if c.layer is Layer.VERIFIED_FACT)
         actor = Actor(Caller.SYSTEM, spoken[-1].scope, client=CLIENT)
         extracted = Extracted(found.episodes, facts, found.by)
         remembered = self.learner.store(actor, extracted, gate=self.gate(), mode=WriteMode.FACTUAL)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.model import MemoryType
+from memory_anchor.domain.model import MemoryType, Tag
 from memory_anchor.ingest.candidates import (
     MIN_GAP,
     TYPE_OF,
@@ -30,6 +30,7 @@ from memory_anchor.ingest.candidates import (
     gap_of,
     new_candidates,
     shared_words,
+    stored_as,
 )
 from memory_anchor.ingest.capture_classifier import (
     CHAT,
@@ -359,7 +360,7 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
         quote=quote.text,
         about=about,
         seq=group[at].seq,
-        tags=(best.kind,),
+        tags=(Tag(best.kind),),
         questions=(redact(said.previous).text,) if said.answers and len(said.previous) <= 200 else (),
         redactions=safe.kinds,
         speaks=speaks,
@@ -485,16 +486,14 @@ def _changed_habits(
 def _workflow(content: str, command: str, seq: int, gap: dict[str, Json] | None) -> Candidate:
     topic = " ".join(command.split()[:3])
     return Candidate(
-        title(content),
-        content,
-        MemoryType.WORKFLOW,
-        0.5,
-        0.75,
-        command,
-        "project",
-        seq,
-        ("tool-calls",),
-        (f"Which command is used for {topic}?",),
-        None,
-        gap,
+        key=title(content),
+        content=content,
+        **stored_as(MemoryType.WORKFLOW, 0.5),
+        confidence=0.75,
+        quote=command,
+        about="project",
+        seq=seq,
+        tags=(Tag("tool-calls"),),
+        questions=(f"Which command is used for {topic}?",),
+        gap=gap,
     )

@@ -26,7 +26,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import Unavailable
-from memory_anchor.domain.model import Layer, Memory, Outcome, Relation, Trust, WriteMode
+from memory_anchor.domain.model import Layer, Memory, Outcome, Relation, Tag, Trust, WriteMode
 from memory_anchor.domain.ports import LanguageModel
 from memory_anchor.ingest.candidates import (
     Candidate,
@@ -306,7 +306,7 @@ def _checked(item: ModelMemory, chunk: Sequence[Message], style: Style) -> Candi
         quote=quote,
         about=item.about,
         seq=item.message if quote else min((message.seq for message in chunk), default=0),
-        tags=tuple(dict.fromkeys(name[:64] for tag in item.tags if (name := cleaned(tag).text))),
+        tags=tuple(map(Tag, dict.fromkeys(name[:64] for tag in item.tags if (name := cleaned(tag).text)))),
         questions=tuple(text[:200] for question in item.asked_as if (text := cleaned(question).text)),
         sentiment=item.sentiment,
         gap={name: cleaned(value).text if isinstance(value, str) else value for name, value in gap.items()}

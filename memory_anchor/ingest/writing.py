@@ -13,11 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.base.json_values import Json
 from memory_anchor.domain.activation import (
-    HasImportance,
-    Weight,
-    first_priority,
     merged_priority,
     with_highest_importance,
 )
@@ -28,7 +24,6 @@ from memory_anchor.domain.model import (
     Citation,
     Layer,
     Memory,
-    MemoryType,
     Origin,
     Outcome,
     Receipt,
@@ -36,14 +31,12 @@ from memory_anchor.domain.model import (
     Similar,
     Status,
     Tag,
-    Visibility,
-    WriteMode,
     WriteOutcome,
     point_id,
 )
 from memory_anchor.domain.ports import Entry
 from memory_anchor.domain.rights import Action, have_same_readers, is_read_by_all_of, may
-from memory_anchor.domain.versions import Revision, parse_version_id, revise
+from memory_anchor.domain.versions import Draft, Revision, parse_version_id, revise
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
 from memory_anchor.ingest.reconcile import Decision
@@ -63,42 +56,6 @@ REPEATS_ADD_UP_TO = 32
 """Tags, and sources, of one memory up to which repeats add theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class FactDraft(Weight):
-    """A checked request to store a fact; text already redacted."""
-
-    content: str
-    type: MemoryType = MemoryType.FACT
-    key: str = ""
-    tags: tuple[Tag, ...] = ()
-    confidence: float = 0.9
-    doubt: str = ""
-    """The word for which the gate assessed it lower; "" where the confidence was claimed."""
-    visibility: Visibility = Visibility.PROJECT
-    citations: tuple[Citation, ...] = ()
-    replaces: str | None = None
-    origin: Origin = Origin.AGENT
-    write_mode: WriteMode = WriteMode.TOOL_CALL
-    quoted: bool = False
-    extractor_model: str | None = None
-    questions: tuple[str, ...] = ()
-    context: str = ""
-    sentiment: float | None = None
-    half_life_days: float | None = None
-    who: tuple[str, ...] = ()
-    written_at: datetime | None = None
-    """When an observation was written down, where that is not now."""
-    gap: dict[str, Json] | None = None
-    redactions: tuple[str, ...] = ()
-    reason: str = ""
-    """Why it is written, for its history."""
-
-    @classmethod
-    def like(cls, source: HasImportance, content: str) -> FactDraft:
-        """Return a draft of this text with the key and weight of `source`."""
-        return cls(content, key=source.key).with_importance_of(source)
-
-
 Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
 """Live memories of the same layer near a new one, with their centred cosine, best first."""
 Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
@@ -112,7 +69,7 @@ class _Write:
     """
 
     actor: Actor
-    draft: FactDraft
+    draft: Draft
     entry: Entry
     verdict: Verdict
     gate: ConfidenceGate
@@ -135,7 +92,7 @@ class FactWriter:
         self._decide, self._ask_model = decide, ask_model
 
     def save(
-        self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: ConfidenceGate | None = None
+        self, actor: Actor, draft: Draft, request: Request | None = None, *, gate: ConfidenceGate | None = None
     ) -> WriteOutcome:
         """Store a fact, or say why not; a repeated request gets its first answer."""
         gate = gate or self._gate
@@ -205,7 +162,7 @@ class FactWriter:
         return decision if decision.disagrees or len(in_force) == len(near) else self._decide(memory, near)
 
     def predicted_outcome(
-        self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: ConfidenceGate | None = None
+        self, actor: Actor, draft: Draft, request: Request | None, *, gate: ConfidenceGate | None = None
     ) -> Outcome:
         """Return the outcome that `save` would have, pending memories counted in; nothing is written."""
         _, memory = self._judged(actor, draft, gate or self._gate)
@@ -252,7 +209,7 @@ class FactWriter:
         return [(m, score) for m, score in near if have_same_readers(m, memory) and not m.answers]
 
     def _known(
-        self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: ConfidenceGate
+        self, actor: Actor, draft: Draft, memory: Memory, request: Request | None, gate: ConfidenceGate
     ) -> WriteOutcome | None:
         """Return the answer to a repeat: of the request, or of the same text."""
         with self._records.lock:
@@ -263,7 +220,7 @@ class FactWriter:
             return None if same is None else self._strengthen(actor, draft, same, request, gate, "the same text")
 
     def _strengthen(
-        self, actor: Actor, draft: FactDraft, known: Memory, request: Request | None, gate: ConfidenceGate, why: str
+        self, actor: Actor, draft: Draft, known: Memory, request: Request | None, gate: ConfidenceGate, why: str
     ) -> WriteOutcome:
         """Count a repeat as one more use of the known memory; another origin also raises its confidence."""
         at = self._records.clock.now()
@@ -449,7 +406,7 @@ class FactWriter:
     def _revised(self, actor: Actor, target: Memory, changed: Memory, at: datetime, why: str) -> Revision:
         return revise(target, changed, at=at, author=author_of(actor), reason=why, written_in=actor.scope.conversation)
 
-    def _judged(self, actor: Actor, draft: FactDraft, gate: ConfidenceGate) -> tuple[Verdict, Memory | None]:
+    def _judged(self, actor: Actor, draft: Draft, gate: ConfidenceGate) -> tuple[Verdict, Memory | None]:
         """Return the gate's verdict on a draft, and the memory it would become; None where it is rejected."""
         verdict = gate.judge(
             draft.confidence,
@@ -461,40 +418,12 @@ class FactWriter:
         )
         if verdict.status is None:
             return verdict, None
-        now = self._records.clock.now()
-        memory = Memory(
-            id=self._records.new_id(),
-            content=draft.content,
-            layer=Layer.VERIFIED_FACT,
-            type=draft.type,
-            scope=replace(actor.scope, across=()),
-            recorded_at=now,
-            valid_from=draft.written_at or now,
-            content_at=draft.written_at,
-            half_life_days=draft.half_life_days,
-            who=draft.who,
-            key=draft.key,
-            tags=draft.tags,
-            priority=first_priority(draft),
-            confidence=verdict.confidence,
-            sentiment=draft.sentiment,
-            origin=draft.origin,
-            write_mode=draft.write_mode,
-            extractor_model=draft.extractor_model,
-            visibility=draft.visibility,
-            status=verdict.status,
-            citations=cited_by(actor, draft.origin, draft.citations),
-            questions=draft.questions,
-            context=draft.context,
-            gap=draft.gap,
-            content_hash=content_hash(draft.content),
-            author=author_of(actor),
-            reason="; ".join(filter(None, (draft.reason, verdict.reason if verdict.status is Status.PENDING else ""))),
-        )
-        return verdict, with_highest_importance(memory, [draft])
+        reason = "; ".join(filter(None, (draft.reason, verdict.reason if verdict.status is Status.PENDING else "")))
+        begun = self._records.begun(actor, draft)
+        return verdict, replace(begun, confidence=verdict.confidence, status=verdict.status, reason=reason)
 
 
-def _added_by_repeat(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:
+def _added_by_repeat(known: Memory, actor: Actor, draft: Draft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:
     """Return the tags and sources (no conversations) that a repeat adds to the known memory."""
     names = {tag.name for tag in known.tags}
     places = {citation.place for citation in known.citations}

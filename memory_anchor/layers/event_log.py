@@ -8,36 +8,29 @@ promotion keeps the event as the fact's source.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 
 from cachetools import LRUCache
 
-from memory_anchor.base.hashing import content_hash
-from memory_anchor.domain.activation import HasImportance, Weight, first_priority, with_highest_importance
 from memory_anchor.domain.model import (
     SEARCHABLE_STATES,
     Actor,
-    Citation,
     Layer,
     Memory,
-    MemoryType,
-    Origin,
     Outcome,
     Scope,
     Status,
-    Tag,
     Visibility,
-    WriteMode,
     WriteOutcome,
     audiences,
 )
 from memory_anchor.domain.rights import Action, refusal
-from memory_anchor.domain.versions import expired_by
+from memory_anchor.domain.versions import Draft, expired_by
 from memory_anchor.domain.where import Between, Condition, OneOf, StartsWith, Where
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.language.timespans import horizon
-from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
+from memory_anchor.layers.records import Records, Request, author_of, with_receipt
 
 CONVERSATIONS_REMEMBERED = 1_000
 
@@ -47,44 +40,12 @@ _Position = tuple[int, str, tuple[str, date] | None]
 """Of the last event of a conversation: sequence number, text, audience and day."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventDraft(Weight):
-    """A checked request to log an event; times are aware UTC. expires_at: when its `ttl_days` are over."""
-
-    content: str
-    when: datetime
-    type: MemoryType = MemoryType.EVENT
-    key: str = ""
-    where: str | None = None
-    who: tuple[str, ...] = ()
-    ttl_days: int | None = None
-    expires_at: datetime | None = None
-    tags: tuple[Tag, ...] = ()
-    citations: tuple[Citation, ...] = ()
-    confidence: float = 0.9
-    sentiment: float | None = None
-    half_life_days: float | None = None
-    written_at: datetime | None = None
-    visibility: Visibility = Visibility.PROJECT
-    origin: Origin = Origin.AGENT
-    write_mode: WriteMode = WriteMode.TOOL_CALL
-    extractor_model: str | None = None
-    questions: tuple[str, ...] = ()
-    context: str = ""
-    redactions: tuple[str, ...] = ()
-
-    @classmethod
-    def like(cls, source: HasImportance, content: str, when: datetime) -> EventDraft:
-        """Return a draft of this text with the key and the weight of its source."""
-        return cls(content, when, key=source.key).with_importance_of(source)
-
-
 class EventLog:
     def __init__(self, records: Records) -> None:
         self._records = records
         self._last: LRUCache[tuple[str, str, str], _Position] = LRUCache(CONVERSATIONS_REMEMBERED)
 
-    def log(self, actor: Actor, draft: EventDraft, request: Request | None = None) -> WriteOutcome:
+    def log(self, actor: Actor, draft: Draft, request: Request | None = None) -> WriteOutcome:
         """Store one event and return `added`, or the stored answer when this request was answered before."""
         with self._records.lock:
             done = self._records.replayed(request)
@@ -166,46 +127,13 @@ class EventLog:
             self._last[name] = (last.conversation_seq or 0, conversation_context(last.content), readers)
         return self._last.get(name, (0, "", None)) if scope.conversation else (0, "", None)
 
-    def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None) -> Memory:
-        now = self._records.clock.now()
+    def _memory(self, actor: Actor, draft: Draft, *, seq: int | None) -> Memory:
+        begun = replace(self._records.begun(actor, draft), conversation_seq=seq)
+        if draft.expires_at is not None and draft.expires_at <= begun.recorded_at:
+            ended = f"its time to live of {draft.ttl_days} days ended on {draft.expires_at:%Y-%m-%d}"
+            return replace(begun, status=Status.ARCHIVED, reason=ended)
         waits = refusal(Action.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
-        status, reason = (Status.PENDING if waits else Status.ACTIVE), waits
-        if draft.expires_at is not None and draft.expires_at <= now:
-            status = Status.ARCHIVED
-            reason = f"its time to live of {draft.ttl_days} days ended on {draft.expires_at:%Y-%m-%d}"
-        memory = Memory(
-            id=self._records.new_id(),
-            content=draft.content,
-            layer=Layer.EVENT_LOG,
-            type=draft.type,
-            scope=replace(actor.scope, across=()),
-            recorded_at=now,
-            valid_from=draft.when,
-            key=draft.key,
-            tags=draft.tags,
-            priority=first_priority(draft),
-            confidence=draft.confidence,
-            sentiment=draft.sentiment,
-            half_life_days=draft.half_life_days,
-            content_at=draft.written_at,
-            origin=draft.origin,
-            write_mode=draft.write_mode,
-            extractor_model=draft.extractor_model,
-            visibility=draft.visibility,
-            status=status,
-            reason=reason,
-            conversation_seq=seq,
-            citations=cited_by(actor, draft.origin, draft.citations),
-            when=draft.when,
-            where=draft.where,
-            who=draft.who,
-            ttl_days=draft.ttl_days,
-            expires_at=draft.expires_at,
-            questions=draft.questions,
-            content_hash=content_hash(draft.content),
-            author=author_of(actor),
-        )
-        return with_highest_importance(memory, [draft])
+        return replace(begun, status=Status.PENDING, reason=waits) if waits else begun
 
 
 def _conversation(scope: Scope) -> tuple[str, str, str]:

@@ -14,12 +14,13 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from itertools import islice
 
-from memory_anchor.base.hashing import stable_hash
+from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.base.json_values import Json, number, optional_text, records, text, texts
+from memory_anchor.domain.activation import first_priority
 from memory_anchor.domain.errors import BadInput, NotFound, Unavailable
 from memory_anchor.domain.model import (
     FOREVER,
@@ -44,7 +45,7 @@ from memory_anchor.domain.model import (
 )
 from memory_anchor.domain.ports import AuditLog, Clock, Entry, MemoryStore
 from memory_anchor.domain.rights import is_human
-from memory_anchor.domain.versions import Revision
+from memory_anchor.domain.versions import Draft, Revision
 from memory_anchor.domain.where import Between, Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.language.timespans import recency
@@ -179,6 +180,22 @@ class Records:
         return None
 
     # --- writing ---------------------------------------------------------------------------------------------
+
+    def begun(self, actor: Actor, draft: Draft) -> Memory:
+        """Return version 1 of what a draft is to become, as this caller writes it now; active, if nothing waits."""
+        now = self.clock.now()
+        kept = {each.name: getattr(draft, each.name) for each in fields(Memory)}
+        given = {
+            "id": self.new_id(),
+            "scope": replace(actor.scope, across=()),
+            "recorded_at": now,
+            "valid_from": draft.when or draft.content_at or now,
+            "priority": first_priority(draft),
+            "citations": cited_by(actor, draft.origin, draft.citations),
+            "content_hash": content_hash(draft.content),
+            "author": author_of(actor),
+        }
+        return Memory(**kept | given)
 
     def entry(self, memory: Memory, *, embed: bool) -> Entry:
         """Return a version with its words, and its vector when `embed` (else it is embedded in the background)."""

@@ -45,6 +45,7 @@ from memory_anchor.domain.model import (
     Caller,
     Layer,
     Memory,
+    MemoryType,
     Origin,
     RetrievedSnippet,
     Scope,
@@ -62,6 +63,7 @@ from memory_anchor.domain.ports import (
     Snapshot,
 )
 from memory_anchor.domain.requests import checks
+from memory_anchor.domain.versions import Draft
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions import installed
 from memory_anchor.identity.keys import Approver
@@ -72,7 +74,7 @@ from memory_anchor.ingest.reconcile import decide
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
-from memory_anchor.layers.event_log import EventDraft, EventLog
+from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.recall.candidates import keeps_answers
@@ -405,7 +407,14 @@ class Core:
 
     def _log_ended(self, scope: Scope, values: Mapping[str, Json], actor: Actor) -> None:
         if content := session_text("", values):
-            draft = EventDraft(content, self.clock.now(), key="session ended", origin=Origin.SYSTEM)
+            draft = Draft(
+                content,
+                Layer.EVENT_LOG,
+                MemoryType.EVENT,
+                when=self.clock.now(),
+                key="session ended",
+                origin=Origin.SYSTEM,
+            )
             self.services.events.log(replace(actor, caller=Caller.SYSTEM, scope=scope, nonce=""), draft)
 
     # --- background ----------------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.base.json_values import Json
@@ -53,11 +52,10 @@ from memory_anchor.domain.requests.requests import (
     WriteRequest,
 )
 from memory_anchor.domain.rights import Action
-from memory_anchor.domain.versions import Revision, revise
+from memory_anchor.domain.versions import Draft, Revision, revise
 from memory_anchor.ingest.letting_in import IN_FORCE
-from memory_anchor.ingest.writing import PROMOTED_FROM, FactDraft
+from memory_anchor.ingest.writing import PROMOTED_FROM
 from memory_anchor.language import safety
-from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.gate import DEFAULT_CONFIDENCE
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.use_cases.services import Project, Services
@@ -69,8 +67,9 @@ HOME_OF = {
 }
 IMPORT = "import"
 ORIGIN_OF_CALLER = {Caller.HUMAN: Origin.HUMAN, Caller.SYSTEM: Origin.SYSTEM, Caller.AGENT: Origin.AGENT}
-Draft = TypeVar("Draft", FactDraft, EventDraft)
 STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
+CARRIED = {each.name for each in fields(Memory)} - {*("layer", "scope", "visibility", "confidence", "when", "who")}
+"""Fields of a memory that are as its request has them; a time, a place, a reader or a claim is first made out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +148,11 @@ class Writes:
             if not content:
                 return []
             origin, _ = self._source(None)
-            draft = EventDraft(
+            draft = Draft(
                 content,
-                self.services.clock.now(),
-                type=MemoryType.SUMMARY if clean else MemoryType.EVENT,
+                Layer.EVENT_LOG,
+                MemoryType.SUMMARY if clean else MemoryType.EVENT,
+                when=self.services.clock.now(),
                 key="session ended",
                 who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
                 visibility=self._visibility(None),
@@ -174,13 +174,11 @@ class Writes:
         # A time to live that was asked for counts from what happened; the default does not end what is told late.
         lives_from = when if request.ttl_days is not None else max(when, now)
         draft = replace(
-            self._filled(EventDraft.like(request, request.content, when), request, line, Layer.EVENT_LOG),
-            type=request.type,
+            self._draft(request, line, Layer.EVENT_LOG),
+            when=when,
             where=request.where or None,
-            who=tuple(dict.fromkeys((*request.who, *((request.author,) if request.author else ())))),
             ttl_days=days or None,
             expires_at=lives_from + timedelta(days=days) if days else None,
-            redactions=request.redactions,
         )
         resolved: dict[str, Json] = {
             "confidence": draft.confidence,
@@ -212,17 +210,10 @@ class Writes:
         if safety.only_secrets(text):
             return _nothing_left(Layer.VERIFIED_FACT, request.redactions)
         claim, doubt = self.project.gate.assess(text) if request.confidence is None else (request.confidence, "")
-        filled = self._filled(FactDraft.like(request, text), request, line, Layer.VERIFIED_FACT)
-        draft = replace(
-            filled,
-            type=request.type,
-            confidence=claim,
-            doubt=doubt,
-            who=(request.author,) if request.author else (),
-            written_at=min(line.since, self.services.clock.now()) if line and line.since else filled.written_at,
-            replaces=request.replaces or None,
-            redactions=request.redactions,
-        )
+        draft = self._draft(request, line, Layer.VERIFIED_FACT)
+        draft = replace(draft, confidence=claim, doubt=doubt, replaces=request.replaces or None)
+        if line and line.since:
+            draft = replace(draft, content_at=min(line.since, self.services.clock.now()))
         claimed_or_not = DEFAULT_CONFIDENCE if request.confidence is None else request.confidence
         resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         idempotency = self._idempotency("save_memory", request, draft, resolved, line)
@@ -259,9 +250,12 @@ class Writes:
             return before
         content = text or event.content
         claim, doubt = self.project.gate.assess(content) if request.confidence is None else (request.confidence, "")
-        draft = replace(
-            FactDraft.like(event, content),
-            type=MemoryType.FACT,
+        draft = Draft(
+            content,
+            Layer.VERIFIED_FACT,
+            MemoryType.FACT,
+            key=event.key,
+            importance=event.importance,
             tags=event.tags,
             confidence=claim,
             doubt=doubt,
@@ -427,8 +421,8 @@ class Writes:
         claimed = checks.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (default, Origin.DOCUMENT, Origin.EXTRACTED) else default), WriteMode.TOOL_CALL
 
-    def _filled(self, draft: Draft, request: WriteRequest, line: Line | None, layer: Layer) -> Draft:
-        """Return the draft with the fields every write has: citations, visibility, origin, when it was written down.
+    def _draft(self, request: WriteRequest, line: Line | None, layer: Layer) -> Draft:
+        """Return what a request asks to write: its fields that a memory has too, its citations, readers and origin.
 
         A time in the future becomes now. Cited files get a hash of their lines as they are now.
         Raises Refused: a scope that is not this caller's; a collection used for something else. BadInput: a file, the
@@ -443,13 +437,16 @@ class Writes:
         cited: tuple[Citation, ...] = checks.file_citations(request.files, observed_at=now) if request.files else ()
         if cited and self.project.sources is not None:
             cited = self.project.sources.with_line_hashes(cited)
-        filled = replace(
-            draft,
-            tags=request.tags,
+        shared = {name: getattr(request, name) for name in CARRIED & type(request).model_fields.keys()}
+        written = (*getattr(request, "who", ()), *filter(None, (request.author,)))
+        filled = Draft(
+            **shared,
+            layer=layer,
             citations=(*cited, *request.sources, *(line.cites if line else ())),
-            sentiment=request.sentiment,
             half_life_days=request.decay,
-            written_at=min(request.written_at.start(self.actor.zone), now) if request.written_at is not None else None,
+            content_at=min(request.written_at.start(self.actor.zone), now) if request.written_at is not None else None,
+            who=tuple(dict.fromkeys(written)),
+            redactions=request.redactions,
             visibility=self._visibility(request.visibility),
             origin=line.origin if line else origin,
             write_mode=write_mode,
@@ -477,7 +474,7 @@ class Writes:
         self,
         tool: str,
         request: WriteRequest,
-        draft: FactDraft | EventDraft,
+        draft: Draft,
         resolved: dict[str, Json],
         line: Line | None,
     ) -> Request | None:

@@ -14,8 +14,21 @@ import pytest
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.domain.errors import BadInput, Refused
-from memory_anchor.domain.model import Actor, Caller, Citation, Memory, Outcome, Scope, Status, Visibility, audiences
+from memory_anchor.domain.model import (
+    Actor,
+    Caller,
+    Citation,
+    Layer,
+    Memory,
+    MemoryType,
+    Outcome,
+    Scope,
+    Status,
+    Visibility,
+    audiences,
+)
 from memory_anchor.domain.rights import have_same_readers, is_read_by_all_of, version_stamp
+from memory_anchor.domain.versions import Draft
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.front import calls, mcp_answers
 from memory_anchor.process.wiring import Core
@@ -545,9 +558,7 @@ def test_a_fact_that_cites_an_event_is_not_promoted_from_it(
 
 
 def replace_draft(content: str, **more: Any) -> Any:
-    from memory_anchor.ingest.writing import FactDraft
-
-    return replace(FactDraft(content), **more)
+    return Draft(content, Layer.VERIFIED_FACT, MemoryType.FACT, **more)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["a crash lost the mark", "plain"])

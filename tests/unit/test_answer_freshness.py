@@ -16,7 +16,7 @@ from memory_anchor.domain.model import (
     SearchAnswer,
     Tag,
 )
-from memory_anchor.ingest.candidates import Candidate, new_candidates
+from memory_anchor.ingest.candidates import Candidate, new_candidates, stored_as
 from memory_anchor.recall.order import with_freshness
 from memory_anchor.recall.snippets import marked
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -114,7 +114,9 @@ def test_what_a_model_tags_as_read_off_tools_is_a_repeat_all_the_same() -> None:
     """Rule tags.free: a tag that a model chose does not make a repeat of it a memory of its own."""
     said = ("Deploys run `make ship` on Fridays.", "Deploys run `make ship` on fridays")
     found = [
-        Candidate(text, text, MemoryType.WORKFLOW, 0.6, 0.8, text, "project", at, ("tool-calls",))
+        Candidate(
+            text, **stored_as(MemoryType.WORKFLOW, 0.6), quote=text, about="project", seq=at, tags=(Tag("tool-calls"),)
+        )
         for at, text in enumerate(said)
     ]
 

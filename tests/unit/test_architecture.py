@@ -118,6 +118,12 @@ STATE_IMPORTANCE = (
     "extensions/library/memory.py",
     "front/views.py",
     "ingest/candidates.py",
+    "use_cases/writes.py",
+)
+STATE_SENTIMENT = (
+    "domain/model.py",
+    "domain/requests/requests.py",
+    *("ingest/candidates.py", "ingest/model_calls.py"),  # what a language model may say of a memory
 )
 WIRE = "memory_anchor.runtime.wire"
 """How processes name things to each other: standard library only, and every front end may read it."""
@@ -315,8 +321,13 @@ def test_nothing_branches_on_the_text_of_an_error() -> None:
 
 
 def test_importance_is_stated_in_few_places() -> None:
-    """How important a memory is, is one thing: the others carry it whole (`activation.Weight`)."""
+    """How important a memory is, is one thing: the others carry it whole."""
     assert {place for place in PLACES if re.search(r"\bimportance\b", text_of(place))} == set(STATE_IMPORTANCE)
+
+
+def test_a_field_that_nothing_decides_by_is_in_the_model_and_its_request_alone() -> None:
+    """Rule draft: what is asked for is carried, stored, read, exported and shown by the model's own fields."""
+    assert {place for place in PLACES if re.search(r"\bsentiment\b", text_of(place))} == set(STATE_SENTIMENT)
 
 
 def test_a_class_name_stands_once_in_the_tree() -> None:

@@ -18,13 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 from memory_anchor import extensions
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.model import Caller
+from memory_anchor.domain.model import Caller, Layer, MemoryType
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.domain.requests.fields import BaseRequest
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.domain.versions import Draft
 from memory_anchor.extensions.knowledge.requests import KnowledgePush
 from memory_anchor.hooks.hooks import Hooks
-from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -205,7 +205,10 @@ def test_a_purge_finds_a_secret_as_it_was_said_and_writes_it_nowhere(core: Core,
     """Rule safety.door x purge: what an earlier version stored is looked for in its own words, not in clean ones."""
     anchor.save_memory(f"The mirror is in rack nine; {SAID}")
     leaked = core.services.facts.save(
-        anchor.actor, FactDraft(f"The old key of the mirror is {TOKEN}"), None, gate=anchor.project.gate
+        anchor.actor,
+        Draft(f"The old key of the mirror is {TOKEN}", Layer.VERIFIED_FACT, MemoryType.FACT),
+        None,
+        gate=anchor.project.gate,
     )
     human = core.anchor(replace(anchor.actor, caller=Caller.HUMAN))
 

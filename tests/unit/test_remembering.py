@@ -10,7 +10,7 @@ import pytest
 from memory_anchor.adapters.language_models import NoModel
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.domain.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
-from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.candidates import Candidate, stored_as
 from memory_anchor.ingest.conversation_learning import Episode, Extracted
 from memory_anchor.ingest.extraction import extract_by_rules
 from memory_anchor.ingest.messages import conversation
@@ -262,7 +262,15 @@ def test_an_answer_is_a_quotation_with_its_question_as_context(core: Core, ancho
     talk = Episode(0, len(questions), "end")
     candidates = tuple(
         Candidate(
-            "8443", "8443", MemoryType.FACT, 0.8, 0.92, "8443", "project", at, questions=(question,), context=question
+            "8443",
+            **stored_as(MemoryType.FACT, 0.8),
+            key="8443",
+            confidence=0.92,
+            quote="8443",
+            about="project",
+            seq=at,
+            questions=(question,),
+            context=question,
         )
         for at, question in enumerate(questions)
     )
@@ -289,7 +297,16 @@ def test_a_rule_that_the_same_talk_ended_in_other_words_is_not_ended_twice(core:
     )
     talk = Episode(0, len(texts), "end")
     candidates = tuple(
-        Candidate(text, text, MemoryType.INSTRUCTION, 0.8, 0.92, text, "project", at) for at, text in enumerate(texts)
+        Candidate(
+            text,
+            **stored_as(MemoryType.INSTRUCTION, 0.8),
+            key=text,
+            confidence=0.92,
+            quote=text,
+            about="project",
+            seq=at,
+        )
+        for at, text in enumerate(texts)
     )
 
     done = core.services.learner.store(
