@@ -19,7 +19,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -174,29 +173,36 @@ def _is_single(token: str) -> bool:
 
 @dataclass(slots=True)
 class _Labels:
-    """The label words of a text; searched once, on first use."""
+    """The label words of a text. No word goes over a line's end, so each line is searched once, if a token needs it."""
 
     lowered: str
-    words: list[re.Match[str]] | None = None
-    ends: list[int] = field(default_factory=list)
+    lines: dict[int, list[re.Match[str]]] = field(default_factory=dict)
+
+    def of_line(self, at: int) -> tuple[int, list[re.Match[str]]]:
+        """Return where the line of a place begins, and its words."""
+        start = self.lowered.rfind("\n", 0, at) + 1
+        if start not in self.lines:
+            end = self.lowered.find("\n", at)
+            self.lines[start] = list(_WORDS.finditer(self.lowered, start, end + 1 if end >= 0 else len(self.lowered)))
+        return start, self.lines[start]
 
     def before(self, at: int, within: int) -> re.Match[str] | None:
         """Return the last whole word in so many characters before a place."""
-        if self.words is None:
-            self.words = list(_WORDS.finditer(self.lowered))
-            self.ends = [word.end() for word in self.words]
-        index = bisect_right(self.ends, at) - 1
-        return self.words[index] if index >= 0 and self.words[index].start() >= at - within else None
+        start, words = self.of_line(at)
+        while (word := next((one for one in reversed(words) if one.end() <= at), None)) is None and start > at - within:
+            if start <= 0:
+                break
+            start, words = self.of_line(start - 1)
+        return word if word is not None and word.start() >= at - within else None
 
     def nearest(self, start: int, end: int) -> str:
         """Return what the nearest word says a token is: a kind, "other", or "" where none is near."""
         word = self.before(start, BEFORE)
         if word and self.lowered.find("\n\n", word.end(), start) < 0:
             return word.lastgroup or ""
-        index = bisect_left(self.ends, end + 1)
         clause = _CLAUSE.match(self.lowered, end, end + AFTER)
-        after = (one for one in (self.words or ())[index : index + 2] if one.start() >= end)
-        word = next((one for one in after if not self._says_nothing(one, end)), None)
+        after = [one for one in self.of_line(end)[1] if one.end() > end][:2]
+        word = next((one for one in after if one.start() >= end and not self._says_nothing(one, end)), None)
         if word is None or clause is None or word.end() > clause.end():
             return ""
         return "" if word.lastgroup == "other" and word.start() - end > OTHER_AFTER else word.lastgroup or ""
