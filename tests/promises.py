@@ -182,6 +182,12 @@ PROMISES: dict[str, Held] = {
         "What stands there is a quotation": ("test_sessions::test_session_passages_stand_behind_memories",),
         "Never read: thinking": ("test_sessions::test_thinking_and_what_the_client_inserted_are_never_read",),
         "BM25 over three fields": ("memory_anchor.extensions.sessions.search.OF_A_SESSION=3",),
+        "What was said in a passage gets a vector": (
+            "test_session_meaning::test_nothing_is_embedded_by_adopting_or_asking_and_requests_go_first",
+        ),
+        "Passages are embedded on this machine alone": (
+            "test_session_meaning::test_transcripts_go_to_no_embedder_behind_an_api",
+        ),
         "| a foreign format, a newer version": (
             "test_sessions::test_foreign_files_links_and_odd_clocks_are_told_and_the_rest_is_read",
         ),

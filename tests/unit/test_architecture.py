@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "extensions.lorebook": 1765,
     "extensions.prompts": 1300,
     "extensions.service": 3631,
-    "extensions.sessions": 2450,
+    "extensions.sessions": 2730,
     "extensions.transfer": 2130,
     "front": 9010,
     "hooks": 1244,

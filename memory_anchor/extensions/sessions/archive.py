@@ -10,20 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
 
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.json_values import parsed
-from memory_anchor.extensions.sessions.passages import SessionAction, SessionPassage, indexed
+from memory_anchor.extensions.sessions.passages import Part, SessionAction, SessionPassage, indexed, spoken
 from memory_anchor.extensions.sessions.steps import Facts
 from memory_anchor.language.terms import TERMS_VERSION, terms
 from memory_anchor.store.database import Sqlite
 from memory_anchor.store.group_commit import Row, SqlLink
 
 FILE = "sessions.db"
-LAYOUT = "1"
+LAYOUT, NEWEST_TABLE = "1", "vector"
 HEAD_CHARS = 400
 """Of a session's title and first request that are indexed with it."""
+MADE_BY, VECTORS_READ = "vectors", 5_000
+"""The note that says which model made the vectors, and how many are read at once."""
+_KEEP_NOTE = "insert into meta values(?, ?) on conflict(name) do update set value = excluded.value"
 _TOKENIZER = "ascii tokenchars ''._/\\:@#+-''"
 _TABLES = (
     "create table if not exists meta(name text primary key, value text) without rowid",
@@ -48,7 +51,11 @@ _TABLES = (
     "create index if not exists action_session on action(session, call)",
     "create index if not exists action_passage on action(passage)",
     "create table if not exists summary(leaf text primary key, text text not null) without rowid",
-    "create table if not exists row(passage integer primary key, model text not null, vector blob not null)",
+    "create table if not exists waiting(passage integer primary key, at real not null)",
+    "create index if not exists waiting_at on waiting(at)",
+    """create table if not exists vector(
+        id integer primary key autoincrement, passage integer not null unique, script integer not null,
+        steps blob not null)""",
     """create table if not exists tombstone(
         agent text not null, name text not null, primary key(agent, name)) without rowid""",
     f"""create virtual table if not exists words using fts5(said, command, result, content='',
@@ -93,6 +100,17 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A passage's vector: a signed byte a component. script: of its text."""
+
+    steps: bytes
+    script: int
+    id: int = 0
+    passage: int = 0
+    session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SessionsHolder:
     """The archive, for a purge: a session that repeats an erased text goes whole, and is not read again."""
 
@@ -107,6 +125,11 @@ class SessionsFile(Sqlite):
     """The file of sessions. Thread-safe, and safe for several processes."""
 
     layout = LAYOUT
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        if not self.rows("select 1 from sqlite_master where name = ?", (NEWEST_TABLE,)):
+            self.prepare()  # it was made before there was this table
 
     def _make_tables(self, link: SqlLink) -> None:
         for statement in _TABLES:
@@ -150,11 +173,7 @@ class SessionsFile(Sqlite):
         return str(rows[0][0]) if rows else None
 
     def keep_note(self, name: str, value: str) -> None:
-        self.write(
-            lambda link: link.run(
-                "insert into meta values(?, ?) on conflict(name) do update set value = excluded.value", (name, value)
-            )
-        )
+        self.write(lambda link: link.run(_KEEP_NOTE, (name, value)))
 
     def problems(self) -> list[tuple[str, str]]:
         """Return path and problem of each file that has one."""
@@ -169,6 +188,67 @@ class SessionsFile(Sqlite):
     def note_gone(self, paths: Iterable[str], now: float) -> None:
         gone = [(now, path) for path in paths]
         self.write(lambda link: link.run_many("update source set gone_at = ? where path = ? and gone_at is null", gone))
+
+    # --- vectors -----------------------------------------------------------------------------------------------------
+
+    def waiting(self, model: str, limit: int) -> list[tuple[int, Sequence[Part]]]:
+        """Return passages that wait for a vector, newest first; all of them where the vectors are another model's."""
+        if self.note(MADE_BY) != model:
+
+            def unit(link: SqlLink) -> None:
+                link.run("delete from vector")
+                link.run("insert or ignore into waiting select id, at from passage")
+                link.run(_KEEP_NOTE, (MADE_BY, model))
+
+            self.write(unit)
+        rows = self.rows(
+            "select p.id, p.parts from waiting w join passage p on p.id = w.passage order by w.at desc limit ?",
+            (limit,),
+        )
+        return [(_int(id), parts_of(parts)) for id, parts in rows]
+
+    def keep_vectors(self, model: str, made: Mapping[int, tuple[str, StoredVector | None]]) -> None:
+        """Store the vectors of passages that still say the text that each is of; None: it gets none."""
+
+        def unit(link: SqlLink) -> None:
+            if link.rows("select 1 from meta where name = ? and value <> ?", (MADE_BY, model)):
+                return
+            for passage, (text, vector) in made.items():
+                parts = link.rows("select parts from passage where id = ?", (passage,))
+                if parts and spoken(parts_of(parts[0][0])) != text:  # its number was given to another one
+                    continue
+                link.run("delete from waiting where passage = ?", (passage,))
+                if parts and vector is not None:
+                    link.run(
+                        "insert or replace into vector(passage, script, steps) values(?, ?, ?)",
+                        (passage, vector.script, vector.steps),
+                    )
+
+        if made:
+            self.write(unit)
+
+    def vectors_state(self, model: str) -> tuple[int, int]:
+        """Return the newest vector's id and how many a model made: while both stay, nothing changed."""
+        if self.note(MADE_BY) != model:
+            return 0, 0
+        ((last, count),) = self.rows("select coalesce(max(id), 0), count(*) from vector")
+        return _int(last), _int(count)
+
+    def vector_ids(self) -> set[int]:
+        return {_int(id) for (id,) in self.rows("select id from vector")}
+
+    def vectors_after(self, id: int) -> list[StoredVector]:
+        """Return the next vectors, in the order in which they were made."""
+        rows = self.rows(
+            "select v.id, v.passage, p.session, v.script, v.steps from vector v join passage p on p.id = v.passage "
+            "where v.id > ? order by v.id limit ?",
+            (id, VECTORS_READ),
+        )
+        return [
+            StoredVector(steps, _int(script), _int(number), _int(passage), _int(session))
+            for number, passage, session, script, steps in rows
+            if isinstance(steps, bytes)
+        ]
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 
@@ -283,6 +363,9 @@ def _add_passages(link: SqlLink, session: int, passages: Sequence[SessionPassage
         [(id, *indexed(one.parts)) for id, one in numbered],
     )
     link.run_many(
+        "insert into waiting(passage, at) values(?, ?)", [(id, one.at) for id, one in numbered if spoken(one.parts)]
+    )
+    link.run_many(
         "insert into action(session, passage, kind, text, path, old, new, at, call, exit, shape) "
         "values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -333,12 +416,10 @@ def _drop(link: SqlLink, passage: int) -> None:
         )
     link.run("delete from passage where id = ?", (passage,))
     link.run("delete from action where passage = ?", (passage,))
-    link.run("delete from row where passage = ?", (passage,))
+    link.run("delete from waiting where passage = ?", (passage,))
+    link.run("delete from vector where passage = ?", (passage,))
 
 
-PartKind = Literal["user", "agent", "call", "result"]
-
-
-def parts_of(stored: Row | str | int | float | bytes | None) -> list[tuple[PartKind, str]]:
+def parts_of(stored: Row | str | int | float | bytes | None) -> list[Part]:
     """Return the parts of a stored passage."""
     return [(kind, text) for kind, text in json.loads(str(stored))]

@@ -23,11 +23,16 @@ LOOK_EVERY = timedelta(minutes=15)
 def _start(core: Core) -> Running:
     from memory_anchor.extensions.sessions.adopting import look_again
     from memory_anchor.extensions.sessions.archive import SessionsHolder
+    from memory_anchor.extensions.sessions.meaning import PassageVectors
     from memory_anchor.extensions.sessions.use_cases import JOIN_MAX, SessionArchive, sessions_of
+    from memory_anchor.settings import API_EMBEDDERS
     from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
     from memory_anchor.upkeep.jobs import Job
 
-    part = SessionArchive(core.data_dir, core.projects)
+    shared = core.services
+    made_here = shared.local if core.settings.embedder.kind in API_EMBEDDERS else shared.embedder
+    vectors = PassageVectors(made_here, core.quarantine) if made_here is not None else None
+    part = SessionArchive(core.data_dir, core.projects, vectors, core.wake)
 
     def look(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
@@ -35,6 +40,7 @@ def _start(core: Core) -> Running:
         passages = 0
         if archive is not None and not limits.dry_run and not core.services.paused():
             passages = look_again(archive, at, keep=core.settings.sessions.keep, wait=core.foreground.wait_until_quiet)
+            core.wake()
         return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"passages": passages})
 
     def on_hook(event: str) -> None:
@@ -50,7 +56,14 @@ def _start(core: Core) -> Running:
 
     job = Job(LOOK, "read what is new in agents' sessions, once they were adopted", LOOK_EVERY, look)
     return Running(
-        part=part, jobs=[job], on_hook=on_hook, besides=besides, frozen=part.frozen, close=part.close, holders=holders
+        part=part,
+        jobs=[job],
+        on_hook=on_hook,
+        idle=part.embed_some,
+        besides=besides,
+        frozen=part.frozen,
+        close=part.close,
+        holders=holders,
     )
 
 

@@ -79,6 +79,11 @@ def indexed(parts: Sequence[Part]) -> tuple[str, ...]:
     return tuple(" ".join(terms(text)) for text in texts)
 
 
+def spoken(parts: Sequence[Part]) -> str:
+    """Return what of a passage is embedded: what was said."""
+    return "\n".join(text for kind, text in parts if kind in FIELDS[0])
+
+
 def shape_of(output: str) -> str:
     """Return what an error says whatever its numbers and folders are: its last line that is not blank.
 

@@ -1,23 +1,30 @@
-"""Which passages answer a question: words over fields, at most three of a session, equal texts once.
+"""Which passages answer a question: words over fields and meaning, at most three of a session, equal texts once.
 
-Two indexes are asked, that of the passages (said 3, command 1, result 0.5) and that of the sessions (title and first
-request), so that a session's subject counts for each of its passages and is stored once. Rejected: one index with the
-head in each passage (a fifth more disk, the same order), and a weight for recency, which never repairs a reversed
+Words count by the rarity that they reach a word of the question, so that a question in another language, of which
+hardly a word occurs, is answered by meaning (docs/sessions.md has what each part gains). Two indexes are asked, that of
+the passages (said 3, command 1, result 0.5) and that of the sessions (title and first request), so that a session's
+subject counts for each of its passages and is stored once. Rejected: one index with the head in each passage (a fifth
+more disk, the same order), a vector of the head (no gain), and a weight for recency, which never repairs a reversed
 decision and costs hits: the two are linked instead (`later`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
+from memory_anchor.extensions.sessions.meaning import PassageVectors
 from memory_anchor.extensions.sessions.passages import Part, shown
 from memory_anchor.ingest.relations import wording
 from memory_anchor.language.terms import terms
+from memory_anchor.store.group_commit import Row
 
 FIELDS, HEAD = (3.0, 1.0, 0.5), 0.5
 """Weights of what was said, of commands, of results; and of the session's head."""
+WORD, MEANING = 1 / 6, 1.5
+"""Weights of what the words of a question reach, a word, and of its centred cosine."""
 CANDIDATES, CANDIDATES_NARROW, OF_A_SESSION = 200, 20_000, 3
 """Passages that are looked at, read from the index where only some sessions count, and shown of one session."""
 STATEMENT_CHARS, SHARED_LEAST = 400, 2
@@ -46,7 +53,7 @@ class FoundPassage:
     later: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Candidate:
     id: int
     session: int
@@ -57,13 +64,17 @@ class _Candidate:
     parts: Sequence[Part]
 
 
-def search(archive: SessionsFile, query: str, which: SessionFilter, *, limit: int) -> list[FoundPassage]:
-    """Return the passages that answer best; empty where no word of the question occurs."""
+def search(
+    archive: SessionsFile, query: str, which: SessionFilter, *, limit: int, vectors: PassageVectors | None = None
+) -> list[FoundPassage]:
+    """Return the passages that answer best; empty where no word of the question occurs and nothing is near it."""
     wanted = list(dict.fromkeys(terms(query)))[:TERMS_MAX]
     if not wanted or which.ids == frozenset():
         return []
     match = " OR ".join(f'"{term}"' for term in wanted)
-    ranked = _candidates(archive, match, which)
+    ranked: Sequence[_Candidate] = _candidates(archive, match, which)
+    if vectors is not None:
+        ranked = _with_meaning(archive, query, which, ranked, vectors, words=len(wanted))
     chosen: list[_Candidate] = []
     of_session: dict[int, int] = {}
     texts: set[str] = set()
@@ -120,6 +131,32 @@ def _statements(one: _Candidate) -> list[str]:
     return [text for text in texts if "\n>" not in text and "```" not in text]
 
 
+def _with_meaning(
+    archive: SessionsFile,
+    query: str,
+    which: SessionFilter,
+    ranked: Sequence[_Candidate],
+    vectors: PassageVectors,
+    *,
+    words: int,
+) -> Sequence[_Candidate]:
+    """Return the candidates and what is near in meaning, best first; unchanged where nothing has a vector."""
+    by_words = {one.id: one for one in ranked}
+    cosines = vectors.near(archive, query, which.ids, by_words)
+    if not cosines:
+        return ranked
+    near = [id for id in cosines if id not in by_words]
+    rows = archive.rows(
+        "select p.id, p.session, s.cwd, p.at, p.first, 0.0, p.parts from passage p join session s on s.id = p.session "
+        "where p.id in (select value from json_each(?))",
+        (json.dumps(near),),
+    )
+    candidates = [*ranked, *map(_candidate, rows)]
+    for one in candidates:
+        one.score = WORD * one.score / words + MEANING * cosines.get(one.id, 0.0)
+    return sorted(candidates, key=_order)[:CANDIDATES]
+
+
 def _candidates(archive: SessionsFile, match: str, which: SessionFilter) -> list[_Candidate]:
     """Return the passages in which words of the question occur, best first."""
     said, command, result = FIELDS
@@ -133,17 +170,18 @@ def _candidates(archive: SessionsFile, match: str, which: SessionFilter) -> list
         "join session s on s.id = p.session",
         (said, command, result, match, CANDIDATES if which.ids is None else CANDIDATES_NARROW),
     )
-    found = [
-        _Candidate(
-            int(id or 0),
-            int(session or 0),
-            str(cwd),
-            float(at or 0),
-            int(first or 0),
-            -float(rank or 0) + HEAD * heads.get(int(session or 0), 0.0),
-            parts_of(parts),
-        )
-        for id, session, cwd, at, first, rank, parts in rows
-        if which.ids is None or session in which.ids
-    ]
-    return sorted(found, key=lambda one: (-one.score, -one.at, one.id))[:CANDIDATES]
+    found = [_candidate(row) for row in rows if which.ids is None or row[1] in which.ids]
+    for one in found:
+        one.score += HEAD * heads.get(one.session, 0.0)
+    return sorted(found, key=_order)[:CANDIDATES]
+
+
+def _candidate(row: Row) -> _Candidate:
+    id, session, cwd, at, first, rank, parts = row
+    return _Candidate(
+        int(id or 0), int(session or 0), str(cwd), float(at or 0), int(first or 0), -float(rank or 0), parts_of(parts)
+    )
+
+
+def _order(one: _Candidate) -> tuple[float, float, int]:
+    return -one.score, -one.at, one.id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,7 @@ from memory_anchor.extensions.sessions.passages import shown
 from memory_anchor.extensions.sessions.search import FoundPassage, SessionFilter, search
 
 if TYPE_CHECKING:
+    from memory_anchor.extensions.sessions.meaning import PassageVectors
     from memory_anchor.use_cases.memory import MemoryAnchor
 
 KIND = "session"
@@ -58,8 +59,16 @@ class StoredSession:
 class SessionArchive:
     """What one process knows of sessions. Nothing is opened or made before somebody has adopted."""
 
-    def __init__(self, data_dir: Path, projects: Projects) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        projects: Projects,
+        vectors: PassageVectors | None = None,
+        on_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """vectors: None for words alone. on_waiting: called when passages may wait for a vector."""
         self._file, self._projects = data_dir / FILE, projects
+        self.vectors, self._on_waiting = vectors, on_waiting
         self._opening = threading.Lock()
         self._archive: SessionsFile | None = None
 
@@ -72,6 +81,20 @@ class SessionArchive:
             if self._archive is None and self._file.exists():
                 self._archive = SessionsFile(self._file)
             return self._archive
+
+    def embed_some(self, wait: Callable[[], None]) -> int:
+        """Embed some passages that wait; return how many. Raises Unavailable."""
+        archive = self.archive()
+        return self.vectors.embed(archive, wait) if archive is not None and self.vectors is not None else 0
+
+    def search(self, query: str, which: SessionFilter, limit: int) -> list[FoundPassage]:
+        """Return the passages that answer best; what was read by another process gets its vectors from now on."""
+        archive = self.archive()
+        if archive is None:
+            return []
+        if self.vectors is not None and archive.rows("select 1 from waiting limit 1"):
+            self._on_waiting()
+        return search(archive, query, which, limit=limit, vectors=self.vectors)
 
     def close(self) -> None:
         with self._opening:
@@ -153,11 +176,8 @@ class SessionUseCases:
     def _found(
         self, query: str, sessions: Mapping[int, StoredSession], limit: int, *, is_narrow: bool
     ) -> list[tuple[FoundPassage, StoredSession]]:
-        archive = self._part.archive()
-        if archive is None or not sessions:
-            return []
         which = SessionFilter(frozenset(sessions) if is_narrow else None)
-        hits = search(archive, query, which, limit=limit)
+        hits = self._part.search(query, which, limit) if sessions else []
         return [(hit, sessions[hit.session]) for hit in hits if hit.session in sessions]
 
     def snippets(self, query: str, limit: int) -> list[RetrievedSnippet]:
