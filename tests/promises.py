@@ -181,7 +181,7 @@ PROMISES: dict[str, Held] = {
     "docs/sessions.md": {
         "What stands there is a quotation": ("test_sessions::test_session_passages_stand_behind_memories",),
         "Never read: thinking": ("test_sessions::test_thinking_and_what_the_client_inserted_are_never_read",),
-        "BM25 over three fields": ("memory_anchor.extensions.sessions.search.OF_A_SESSION=3",),
+        "At most three passages a session": ("memory_anchor.extensions.sessions.search.OF_A_SESSION=3",),
         "What was said in a passage gets a vector": (
             "test_session_meaning::test_nothing_is_embedded_by_adopting_or_asking_and_requests_go_first",
         ),
