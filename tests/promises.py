@@ -182,10 +182,10 @@ PROMISES: dict[str, Held] = {
         "What stands there is a quotation": ("test_sessions::test_session_passages_stand_behind_memories",),
         "Never read: thinking": ("test_sessions::test_thinking_and_what_the_client_inserted_are_never_read",),
         "At most three passages a session": ("memory_anchor.extensions.sessions.search.OF_A_SESSION=3",),
-        "What was said in a passage gets a vector": (
+        "Adopting and asking never embed a passage": (
             "test_session_meaning::test_nothing_is_embedded_by_adopting_or_asking_and_requests_go_first",
         ),
-        "Passages are embedded on this machine alone": (
+        "Passages are never sent to an embedder": (
             "test_session_meaning::test_transcripts_go_to_no_embedder_behind_an_api",
         ),
         "| a foreign format, a newer version": (
