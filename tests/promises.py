@@ -3,7 +3,8 @@
 A sentence promises if it says never, always, at most, cannot, "only a human", "no ... can" or "may", or "nothing ...
 is", "can", "may" or "counts" (`PROMISING` in `tests/unit/test_promises.py`; code in backquotes does not count, a row of
 a table is one sentence). Pages in
-`docs/reference`, `docs/tutorials` and `docs/zh` are generated, run or translated, and checked where that is done.
+`docs/reference` and `docs/tutorials` are generated or run, and checked there. A Chinese page promises what its English
+twin does and no more (`tests/unit/test_translations.py`), so what is listed here holds for both.
 
 Both ways, in that test: a sentence that promises is listed here or in `NO_PROMISE`, and whatever is listed stands in
 its page. A sentence is known by its beginning, as short as it stays the only one.

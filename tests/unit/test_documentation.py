@@ -96,26 +96,6 @@ def test_every_link_inside_the_documentation_leads_somewhere() -> None:
     assert trouble(DOCS / "index.md", "gone.md") and trouble(DOCS / "index.md", "security.md#no-such-heading")
 
 
-def bones(page: Path) -> list[str]:
-    """Return what a page and its translation share: headings' ranks, names in tables, commands without their words."""
-    text = page.read_text("utf-8")
-    commands = [line for block in _BLOCK.findall(text) for line in block.splitlines() if "memory-anchor" in line]
-    return [
-        *re.findall(r"^#{1,6}", _BLOCK.sub("", text), re.MULTILINE),
-        *(" ".join(re.findall(r"`[a-zA-Z_.0-9]+`", row)) for row in re.findall(r"^\| `.*? \|", text, re.MULTILINE)),
-        *(re.sub(r"\s*#.*|\"[^\"]*\"", "", line).strip() for line in commands),
-    ]
-
-
-@pytest.mark.parametrize("page", [*sorted((ROOT / "docs" / "tutorials").glob("*.md")), ROOT / "README.md"])
-def test_what_newcomers_read_is_there_in_chinese_with_the_same_commands(page: Path) -> None:
-    """Rule both-languages: README and tutorials in Chinese have the same parts, tables and commands as in English."""
-    chinese = ROOT / "README.zh.md" if page.name == "README.md" else DOCS / "zh" / "tutorials" / page.name
-
-    assert len(bones(page)) > 4
-    assert bones(chinese) == bones(page)
-
-
 @pytest.mark.parametrize(
     ("page", "known", "said"),
     [
