@@ -24,7 +24,11 @@ from memory_anchor.domain.errors import BadInput
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
 """Environment names that are not settings."""
-GONE = {"store.records": "one `serve` answers for a memory, with its data directory on a volume; leave it out"}
+LORE_WAYS = "names of speakers are always scanned, and how a key is matched stands at its entry; leave it out"
+GONE = {
+    "store.records": "one `serve` answers for a memory, with its data directory on a volume; leave it out",
+    **{f"lorebook.{name}": LORE_WAYS for name in ("include_names", "case_sensitive", "match_whole_words")},
+}
 TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
@@ -151,9 +155,6 @@ class LorebookSettings(_Group):
     """How lorebooks are scanned that do not say it themselves (docs/lorebook.md)."""
 
     scan_depth: int = Field(2, ge=0, le=1000)
-    include_names: Switch = True
-    case_sensitive: Switch = False
-    match_whole_words: Switch = True
     recursive: Switch = False
     max_recursion_steps: int = Field(0, ge=0, le=1000)
     budget_tokens: int = Field(500, ge=0, le=50_000)

@@ -234,7 +234,6 @@ def holders_in(data_dir: Path, records: FileRecords) -> tuple[Holder, ...]:
         ("remote/refused", "*"),
         ("evaluations", "run-*.json"),
         ("imported/proposals", "*/*.yaml"),
-        ("lorebooks", "*/turns/*.json"),
     ):
         if (data_dir / folder).is_dir():
             paths = [path for path in sorted((data_dir / folder).glob(files)) if path.is_file()]

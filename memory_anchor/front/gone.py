@@ -16,6 +16,7 @@ LORE_EFFECTS = (
     "a scan of a lorebook keeps nothing any more, its entries have no effects over messages: `memory-anchor lorebook "
     "scan` says what the messages activate now"
 )
+LORE_EXPORT = "a lorebook is not exported any more: `memory-anchor lorebook show NAME --json` has its entries"
 DEMO = "the demo is started in a checkout of the project: `scripts/demo`"
 SETS = (
     "`memory-anchor eval` asks your own golden questions; bundled and public sets are measured in a checkout of the "
@@ -34,6 +35,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("keys", "create"), "--server", KEYS),
     (("keys", "list"), "--server", KEYS),
     (("keys", "revoke"), "--server", KEYS),
+    (("lorebook", "export"), "", LORE_EXPORT),
     (("lorebook", "report"), "", LORE_EFFECTS),
     (("lorebook", "scan"), "--keep", LORE_EFFECTS),
 )

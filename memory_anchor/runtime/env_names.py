@@ -61,7 +61,7 @@ KNOWN: Mapping[str, str] = {
     "http.jwt": "issuer audience jwks_url account account_claim user_claim role role_claim leeway_s",
     "http.tokens": ANY,
     "engine": "idle_exit_s",
-    "lorebook": "scan_depth include_names case_sensitive match_whole_words recursive max_recursion_steps budget_tokens",
+    "lorebook": "scan_depth recursive max_recursion_steps budget_tokens",
 }
 """Dotted group -> the names in it; `*` stands for any name."""
 

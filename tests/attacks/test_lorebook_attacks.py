@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.extensions.lorebook import lorebook_keys, lorebook_scan
-from memory_anchor.extensions.lorebook.lorebook import Lorebook, read_lorebook
+from memory_anchor.extensions.lorebook.lorebook import Lorebook, capped, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.settings import LorebookSettings
@@ -57,12 +57,13 @@ def test_keys_and_expressions_beyond_what_an_index_holds_are_left_out_and_told(m
     many = LoreScanner([book(keys)]).keys
     heavy = LoreScanner([book(expressions)]).keys
 
-    assert len(many.texts) == lorebook_keys.KEYS_MAX
-    assert len(heavy.texts) == lorebook_keys.REGEX_UNITS_MAX // 80
+    assert len(many.problems) == 5 * MANY - lorebook_keys.KEYS_MAX
+    assert len(heavy.problems) == 100 - lorebook_keys.REGEX_UNITS_MAX // 80
     for index in (many, heavy):
-        assert len(index.problems.all()) == 51
-        assert "beyond" in index.problems.all()[0]
-        assert index.problems.all()[-1].startswith("and ")
+        told = capped(index.problems)
+        assert len(told) == 51
+        assert "beyond" in told[0]
+        assert told[-1].startswith("and ")
 
 
 @pytest.mark.parametrize(

@@ -58,4 +58,5 @@ def verdict(found: LoreScan, uid: str | int) -> LoreVerdict:
 
 
 def why(found: LoreScan, uid: str | int) -> str:
-    return verdict(found, uid).why.value
+    known = {verdict.entry.uid: verdict.why.value for verdict in (*found.admitted, *found.dropped)}
+    return known.get(str(uid), "no key matched")

@@ -36,12 +36,12 @@ EXACT = {
     "names that identify": "after what conversation agent account_id user_id conversation_id project_id agent_id "
     "project target trigger character user collection mime source path device by variant vectors_from "
     "RunJob.name ShowLorebook.name PreviewHook.client "
-    "RemoveLorebook.name ExportLorebook.name ScanLorebook.name",
+    "RemoveLorebook.name ScanLorebook.name",
     "paths and commands": "file ref folder converter",
     "what is hashed or signed": "request_id seen said signature AddAccessKey.* DecideProposal.* ApproveProposal.* "
     "RejectProposal.*",
     "what a purge looks for": "PreviewPurge.text Purge.text",
-    "bytes of a book": "AddLorebook.content ScanLorebook.content",
+    "bytes of a book": "AddLorebook.content",
     "read message by message, or line by line as requests": "messages tools lines projects aliases",
 }
 """Why a field stays as it was given -> its fields, with their request where others of the name are clean."""

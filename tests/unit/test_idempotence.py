@@ -180,7 +180,7 @@ def test_every_write_has_a_row() -> None:
         *words("""
         search ask_golden list show history events stats saving constitution operations inbox jobs_list
         projects_list why_not context_report context_reports sides profile knowledge_search knowledge_get
-        knowledge_sources lorebook_list lorebook_show lorebook_export sync_status sync_unsigned
+        knowledge_sources lorebook_list lorebook_show sync_status sync_unsigned
         variants sessions_search sessions_show sessions_list sessions_handoff hook_preview hook_log get
     """)
     }

@@ -185,7 +185,7 @@ def test_a_folder_without_git_is_no_source_of_history(
             knowledge_of(anchor).add(str(docs), kind)
     assert knowledge_of(anchor).sources() == []
     done = run("knowledge", "add", str(docs), "--kind", "book")
-    assert (done.exit_code, "allowed are repo_docs, git_history, files, lorebook" in done.output) == (2, True)
+    assert (done.exit_code, "allowed are repo_docs, git_history, files" in done.output) == (2, True)
 
 
 def test_a_folder_that_goes_away_while_it_is_read_is_one_sentence(

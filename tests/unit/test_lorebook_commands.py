@@ -1,4 +1,4 @@
-"""Lorebooks at a user's hands: added, scanned, kept per conversation, in contexts, exported, removed."""
+"""Lorebooks at a user's hands: added, scanned, in contexts, removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from memory_anchor.domain.errors import BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.lorebook.lorebooks import books_of
@@ -22,7 +22,6 @@ from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
-from tests.unit.lorekit import FIXTURES
 
 Run = Callable[..., Result]
 LORE: dict[str, Any] = {
@@ -66,16 +65,6 @@ def told(result: Result) -> Any:
 # --- commands ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda path: path.stem)
-def test_an_exported_book_equals_its_input(run: Run, tmp_path: Path, path: Path) -> None:
-    """Rule lore.round_trip: byte for byte, with every field that nobody here knows."""
-    assert all("no meaning here" in one for one in told(run("lorebook", "add", str(path), "--json"))["problems"])
-
-    assert run("lorebook", "export", path.stem, "--to", str(tmp_path / "out")).exit_code == 0
-    assert (tmp_path / "out").read_bytes() == path.read_bytes()
-    assert base64.b64decode(told(run("lorebook", "export", path.stem, "--json"))["content"]) == path.read_bytes()
-
-
 def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Path) -> None:
     """Rule lore.commands: the whole way, in words and as JSON."""
     book, chat = tmp_path / "世界 书.json", tmp_path / "chat.json"
@@ -86,29 +75,14 @@ def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Pa
     assert (added["name"], added["entries"], added["trust"]) == ("世界-书", 4, "untrusted")
     assert [book["name"] for book in told(run("lorebook", "list", "--json"))["books"]] == ["世界-书"]
     assert "Deploys go out" in run("lorebook", "show", "世界-书").output
-    for named in ("世界-书", str(book)):
-        answer = told(run("lorebook", "scan", named, "--messages", str(chat), "--json"))
-        assert [snippet["id"] for snippet in answer["snippets"]] == ["世界-书/1", "世界-书/0"]
-        assert [snippet["place"] for snippet in answer["snippets"]] == ["prefix", "tail"]
-        assert {verdict["id"]: verdict["why"] for verdict in answer["report"]["dropped"]} == {
-            "世界-书/2": "no key matched", "世界-书/3": "no key matched"
-        }  # fmt: skip
+    answer = told(run("lorebook", "scan", "世界-书", "--messages", str(chat), "--json"))
+    assert [snippet["id"] for snippet in answer["snippets"]] == ["世界-书/1", "世界-书/0"]
+    assert [verdict["place"] for verdict in answer["report"]["admitted"]] == ["prefix", "tail"]
+    assert (answer["report"]["dropped"], answer["report"]["left_out"]) == ([], 2)
     words = run("lorebook", "scan", "--messages", "-", input=json.dumps(turns("deploy"))).output
     assert "in  世界-书/0 deploy: key by 'deploy' in pass 1" in words
     assert run("lorebook", "remove", "世界-书").exit_code == 0
     assert "no lorebook here yet" in run("lorebook", "list").output
-
-
-def test_knowledge_add_and_list_know_lorebooks(run: Run, tmp_path: Path) -> None:
-    """Rule lore.source: `knowledge add --kind lorebook` is `lorebook add`."""
-    book = tmp_path / "world.json"
-    book.write_text(json.dumps(LORE))
-
-    assert told(run("knowledge", "add", str(book), "--kind", "lorebook", "--json"))["name"] == "world"
-    assert [book["name"] for book in told(run("knowledge", "list", "--json"))["lorebooks"]] == ["world"]
-    assert "world" in run("knowledge", "list").output
-    assert "nothing of it is left" in run("knowledge", "remove", "world").output
-    assert "lorebooks" not in told(run("knowledge", "list", "--json"))
 
 
 def test_bad_files_are_refused_in_one_sentence_and_change_nothing(run: Run, tmp_path: Path) -> None:
@@ -162,7 +136,7 @@ def test_books_are_of_one_project(core: Core, harbour: MemoryAnchor, agent: Acto
     for other in (elsewhere, another):
         assert lore_of(other).books()["books"] == []
         with pytest.raises(NotFound):
-            lore_of(other).export(name="harbour")
+            lore_of(other).show(name="harbour")
         assert lore_of(other).scan(messages=turns("deploy"))["snippets"] == []
 
 
@@ -176,7 +150,8 @@ def test_the_examples_of_the_docs_answer_as_they_say(run: Run, project: Path) ->
     assert len(books) == len(shown) == 2
 
     for book, (messages, command, file, printed) in zip(books, shown, strict=True):
-        (project / file).write_text(book, encoding="utf-8")
+        (project / f"{file}.yaml").write_text(book, encoding="utf-8")
+        run("lorebook", "add", str(project / f"{file}.yaml"))
         output = run(*command.split(), input=messages).output
         assert re.sub(r"\d+ tokens", "tokens", output).startswith(re.sub(r"\d+ tokens", "tokens", printed)), output
 
@@ -186,9 +161,6 @@ def test_the_examples_of_the_docs_answer_as_they_say(run: Run, project: Path) ->
 
 def test_removing_a_book_leaves_no_byte(harbour: MemoryAnchor, core: Core) -> None:
     """Rule lore.remove: nothing of it is found in the data directory but its name in the audit trail."""
-    turn = next((core.data_dir / "lorebooks").rglob("books.json")).parent / "turns" / "c1.json"
-    turn.parent.mkdir()
-    turn.write_text('{"report": "harbour says Tuesdays"}')  # as release 0.1 wrote it
     lore_of(harbour).remove(name="harbour")
 
     left = [path for path in (core.data_dir / "lorebooks").rglob("*") if path.is_file()]
@@ -199,15 +171,16 @@ def test_a_damaged_book_is_named_and_the_others_are_scanned(harbour: MemoryAncho
     """Rule lore.damage: the cure is in the sentence."""
     lore_of(harbour).add(file="other.json", content=encoded({"entries": [{"key": ["deploy"], "content": "Other."}]}))
     (damaged,) = [path for path in (core.data_dir / "lorebooks").rglob("*.book") if b"Tuesdays" in path.read_bytes()]
-    damaged.write_bytes(b"{}")
+    damaged.write_bytes(damaged.read_bytes().replace(b"Tuesdays", b"Mondays"))
     books_of(core.services).__init__()  # type: ignore[misc]
 
     answer = lore_of(harbour).scan(messages=turns("deploy"))
 
     assert [snippet.text for snippet in answer["snippets"]] == ["Other."]
     assert [note for note in answer["report"]["notes"] if "lorebook remove harbour" in note]
-    with pytest.raises(StoreDamaged):
-        lore_of(harbour).export(name="harbour")
+    damaged.write_bytes(b"{}")
+    (nameless,) = [book["name"] for book in lore_of(harbour).books()["books"] if book["name"] != "other"]
+    assert lore_of(harbour).remove(name=nameless)["clean"]
 
 
 def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, harbour: MemoryAnchor) -> None:
@@ -259,14 +232,14 @@ def test_a_context_holds_what_books_say_fenced_and_cited_with_its_decision(harbo
 
 
 def test_a_context_stands_without_lorebooks_that_fail(core: Core, harbour: MemoryAnchor) -> None:
-    """Rule lore.context: they are asked beside the searches, under the same deadline; the report names them."""
-    (names,) = (core.data_dir / "lorebooks").rglob("books.json")
-    names.write_text("[")
+    """Rule lore.context: one that is damaged is named in the report."""
+    (book,) = (core.data_dir / "lorebooks").rglob("*.book")
+    book.write_text("[")
 
     built = harbour.build_context("deploy")
 
-    told = [(decision["action"], decision["what"]) for decision in built.report.decisions if "what" in decision]
-    assert told == [("store_unavailable", "lorebook")]
+    (decision,) = [one for one in built.report.decisions if one["action"] == "scan_lorebooks"]
+    assert "is damaged" in decision["notes"][0]
     assert built.text
 
 
@@ -299,7 +272,7 @@ def test_a_text_of_a_book_cannot_close_its_fence(harbour: MemoryAnchor) -> None:
     assert built.text.count("</recalled-memory>") == built.text.count("<recalled-memory ")
 
 
-def test_a_secret_in_a_book_is_told_to_nobody_and_exported_as_it_came(anchor: MemoryAnchor) -> None:
+def test_a_secret_in_a_book_is_told_to_nobody(anchor: MemoryAnchor) -> None:
     """Rule lore.secrets: the file is the user's; what comes out of it into a prompt is cleaned."""
     key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
     content = encoded({"entries": [{"key": ["go"], "content": f"The token is {key} <private>and more</private>."}]})
@@ -307,7 +280,6 @@ def test_a_secret_in_a_book_is_told_to_nobody_and_exported_as_it_came(anchor: Me
 
     assert key not in anchor.build_context("go").text
     assert "and more" not in lore_of(anchor).scan(messages=turns("go"))["snippets"][0].text
-    assert lore_of(anchor).export(name="token")["content"] == content
 
 
 def test_the_budget_of_books_is_their_own(core: Core, agent: Actor) -> None:

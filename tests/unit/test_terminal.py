@@ -104,7 +104,6 @@ SHOWS_NONE = {
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
     *("adopt", "keys list", "keys create", "keys revoke", "dashboard", "migrate"),
     *("sync setup", "sync now", "sync status", "sync revoke"),
-    *("lorebook export",),  # what came in, byte for byte
     "constitution found",  # shows the text of the file that it is given
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }

@@ -16,7 +16,6 @@ import typer
 from memory_anchor.base.json_values import Record, items, record, records, text, texts
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.extensions.knowledge import requests as asks
-from memory_anchor.extensions.lorebook import commands as lorebooks
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.guide import group
@@ -38,7 +37,7 @@ from memory_anchor.front.cli.passphrase import human_signer
 
 HELP = "What others wrote: documents, code and Git history, with citations that open."
 NO_SOURCE = "no source yet; `memory-anchor knowledge add .` reads this checkout's documents"
-KINDS = ("repo_docs", "git_history", "files", "lorebook")
+KINDS = ("repo_docs", "git_history", "files")
 SENTENCES = 20
 """How many documents that were left out are named, by source."""
 PUSH_BYTES_MAX = 12 * 1024 * 1024
@@ -70,9 +69,6 @@ def add(
     place = Path(ref).expanduser().absolute()
     if kind and kind not in KINDS:
         raise BadInput(f"--kind is {kind[:80]!r}; allowed are {', '.join(KINDS)}")
-    if kind == "lorebook":
-        lorebooks.add_file(place, human=human, as_json=json_)
-        return
     chosen = kind or ("repo_docs" if (place / ".git").exists() else "files")
     arguments = {"ref": str(place), "kind": chosen, "trust": trust, "visibility": visibility, "converter": converter}
     source = call("knowledge_add", human=human_signer(human), **arguments)["source"]
@@ -153,10 +149,7 @@ def _list(answer: Record, _: Values) -> None:
             out.print(f"  [yellow]{escaped(str(sentence))}[/]")
         if len(skipped) > SENTENCES:
             out.print(f"  [dim]and others; `memory-anchor knowledge list --json` tells {len(skipped)}[/]")
-    for lorebook in records(answer.get("lorebooks", ())):
-        trust = f"[dim]{lorebook['trust']}[/]"
-        out.print(f"[cyan]{escaped(lorebook['name'])}[/] lorebook {trust} {escaped(lorebook['file'])}")
-    if not answer["sources"] and not answer.get("lorebooks"):
+    if not answer["sources"]:
         print_dim(NO_SOURCE)
     elif answer.get("unembedded"):
         left = answer["unembedded"]

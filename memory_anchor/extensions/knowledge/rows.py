@@ -12,7 +12,6 @@ from memory_anchor.extensions.knowledge.catalogue import SourceState
 from memory_anchor.extensions.knowledge.search import OpenedCitation
 from memory_anchor.extensions.knowledge.sources import Source
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
-from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.extensions.sessions.use_cases import sessions_of
 from memory_anchor.front import views
 from memory_anchor.front.rows import Row, as_is, for_reader, row
@@ -60,14 +59,10 @@ def shown_opened(value: OpenedCitation, *, reader: Scope) -> views.Shown:
 
 def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
     library = library_of(anchor.services)
-    shown = shown_sources(states, unembedded=library.unembedded(), now=library.clock.now())
-    books = lore_of(anchor).books()["books"]
-    return shown | ({"lorebooks": books} if books else {})
+    return shown_sources(states, unembedded=library.unembedded(), now=library.clock.now())
 
 
 def _remove(anchor: MemoryAnchor, request: wanted.KnowledgeRemove) -> Record:
-    if lore_of(anchor).has(request.source):
-        return lore_of(anchor).remove(request.source)
     return knowledge_of(anchor).remove(request)
 
 

@@ -36,7 +36,6 @@ class SourceKind(StrEnum):
     FILES = "files"
     UPLOAD = "upload"
     WEB_SNAPSHOT = "web_snapshot"
-    LOREBOOK = "lorebook"
 
 
 TRUST_OF_KIND: Mapping[SourceKind, Trust] = {
@@ -45,7 +44,6 @@ TRUST_OF_KIND: Mapping[SourceKind, Trust] = {
     SourceKind.FILES: Trust.UNTRUSTED,
     SourceKind.UPLOAD: Trust.UNTRUSTED,
     SourceKind.WEB_SNAPSHOT: Trust.UNTRUSTED,
-    SourceKind.LOREBOOK: Trust.SEMI_TRUSTED,
 }
 """How far a source that a human adds is trusted unless they say otherwise."""
 

@@ -19,7 +19,7 @@ from typing import cast
 from memory_anchor.admin.purge import WholeFile
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain import rights
-from memory_anchor.domain.errors import BadInput, Refused, Unavailable
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, Unavailable
 from memory_anchor.domain.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
@@ -30,7 +30,6 @@ from memory_anchor.extensions.knowledge.library import Library
 from memory_anchor.extensions.knowledge.reading import checkout_of, document
 from memory_anchor.extensions.knowledge.search import OpenedCitation, open_citation, search_passages
 from memory_anchor.extensions.knowledge.sources import TRUST_OF_KIND, Source, SourceKind
-from memory_anchor.extensions.lorebook.lorebook import ZIP, with_parsed
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -40,6 +39,9 @@ STEP_S = 5.0
 """How long one call of `sync` reads before it reports progress."""
 JOIN_MAX = 2
 """Passages in the answer of a memory search that has no result of its own."""
+ZIP = b"PK\3\4"
+PACKED = (ZIP, b"\x89PNG\r\n\x1a\n", b"%PDF")
+"""How files begin whose text their bytes do not show."""
 
 
 class KnowledgeUseCases:
@@ -226,7 +228,15 @@ def text_holders(library: Library) -> tuple[WholeFile | CatalogueTexts, ...]:
 
 
 def _upload_text(path: Path) -> str:
-    return with_parsed(_upload, path.read_bytes())
+    """Return the bytes of an upload as text and, where they can be parsed, the text in them."""
+    content = path.read_bytes()
+    raw = content.decode("utf-8", "surrogateescape")
+    try:
+        return f"{raw}\n{_upload(content)}"
+    except MemoryAnchorError:
+        if content.startswith(PACKED):
+            raise
+        return raw
 
 
 def _upload(content: bytes) -> str:

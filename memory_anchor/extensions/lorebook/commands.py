@@ -1,29 +1,21 @@
-"""`memory-anchor lorebook`: add, list, show, scan, export, remove.
-
-A book has the name it was added by; `scan` also takes a file that was not added. The caller's process reads files and
-sends their bytes to the engine.
-"""
+"""`memory-anchor lorebook`: add, list, show, scan, remove. The caller's process reads a file and sends its bytes."""
 
 from __future__ import annotations
 
 import base64
-import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from memory_anchor.base.json_values import Record, items, record, records, text, texts, whole
+from memory_anchor.base.json_values import Record, record, records, text, texts
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.extensions.lorebook import requests as asks
 from memory_anchor.extensions.lorebook.requests import FILE_CONTENT_MAX
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.memories import read_prompt
-from memory_anchor.front.cli.output import JsonOption, block, clipped, escaped, handle_errors, out, print_dim, show_json
-from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.front.cli.output import block, clipped, escaped, out, print_dim
 
 FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3
 DROPPED_SHOWN = 20
@@ -31,9 +23,7 @@ HELP = "World books: entries that come in when the conversation names them."
 
 
 def register(app: typer.Typer) -> None:
-    books = group(app, "lorebook", HELP)
-    generated.register(books, *COMMANDS)
-    books.command("export")(export)
+    generated.register(group(app, "lorebook", HELP), *COMMANDS)
 
 
 def _read_base64(path: Path) -> str:
@@ -50,51 +40,16 @@ def _read_base64(path: Path) -> str:
     return base64.b64encode(content).decode()
 
 
-def add_file(path: Path, *, human: bool, as_json: bool) -> None:
-    """Add a lorebook's file, as `knowledge add --kind lorebook` does."""
-    ((name, values),) = _add_calls({"file": str(path)})
-    answer = call(name, human=human_signer(human), **values)
-    if as_json:
-        show_json(answer)
-    else:
-        _show_added(answer, values)
-
-
 def _add_calls(values: Values) -> list[tuple[str, Values]]:
     path = Path(text(values["file"]))
     return [("lorebook_add", values | {"file": str(path.absolute()), "content": _read_base64(path)})]
 
 
 def _scan_calls(values: Values) -> list[tuple[str, Values]]:
-    """Return the call that scans the messages with the named book: one that was added, or a file."""
-    messages, name = values.pop("messages"), values["name"]
+    messages = values.pop("messages")
     if not isinstance(messages, str):
         raise BadInput("messages are missing; give --messages FILE, or - for standard input")
-    if isinstance(name, str) and Path(name).is_file():
-        values |= {"name": None, "file": name, "content": _read_base64(Path(name))}
     return [("lorebook_scan", values | {"messages": read_prompt(messages)["messages"]})]
-
-
-@handle_errors
-def export(
-    name: Annotated[str, typer.Argument(help="The lorebook's name.", autocompletion=completing.lorebooks)],
-    to: Annotated[Path | None, typer.Option(help="A file; without one, standard output.")] = None,
-    json_: JsonOption = False,
-) -> None:
-    """Write a lorebook as it came, byte for byte."""
-    answer = call("lorebook_export", name=name)
-    content = base64.b64decode(text(answer["content"]))
-    if json_:
-        show_json(answer)
-    elif to is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    else:
-        try:
-            to.write_bytes(content)
-        except OSError as error:
-            raise BadInput(f"{to} cannot be written ({error.strerror}); allowed is a file") from None
-        print_dim(f"{len(content)} bytes written to {to}")
 
 
 def _show_added(answer: Record, _: Values) -> None:
@@ -121,26 +76,18 @@ def _show_book(answer: Record, _: Values) -> None:
 
 def _show_scan(answer: Record, _: Values) -> None:
     for snippet in records(answer["snippets"]):
-        out.print(f"[cyan]{escaped(snippet['id'])}[/] [dim]{escaped(snippet['place'])}[/]")
+        out.print(f"[cyan]{escaped(snippet['id'])}[/]")
         out.print(block(text(snippet["text"]), "  "))
-    _show_report(record(answer["report"]))
-
-
-def _show_report(report: Record) -> None:
-    for entry in records(report["admitted"]):
-        by = f" by {entry['key']!r}" if entry.get("key") else ""
-        more = f"; {entry['detail']}" if entry.get("detail") else ""
-        reason = f"{entry['why']}{by} in pass {entry['pass']}, {entry['tokens']} tokens{more}"
-        out.print(f"[green]in [/] {escaped(entry['id'])} {escaped(entry['title'])}: {escaped(reason)}")
-    near = [entry for entry in records(report["dropped"]) if entry["why"] != "no key matched"]
-    for entry in near[:DROPPED_SHOWN]:
-        more = f" ({entry['detail']})" if entry.get("detail") else ""
-        out.print(
-            f"[yellow]out[/] {escaped(entry['id'])} {escaped(entry['title'])}: {escaped(text(entry['why']) + more)}"
-        )
-    left = len(items(report["dropped"])) + whole(report["left_out"]) - len(near[:DROPPED_SHOWN])
+    report = record(answer["report"])
+    for way, colour in (("admitted", "[green]in [/]"), ("dropped", "[yellow]out[/]")):
+        for entry in records(report[way]):
+            by = f" by {entry['key']!r}" if entry.get("key") else ""
+            tokens = f", {entry['tokens']} tokens" if "tokens" in entry else ""
+            more = f"; {entry['detail']}" if entry.get("detail") else ""
+            reason = f"{entry['why']}{by} in pass {entry['pass']}{tokens}{more}"
+            out.print(f"{colour} {escaped(entry['id'])} {escaped(entry['title'])}: {escaped(reason)}")
     tokens = f"{report['tokens']} of {report['budget_tokens']} tokens in {report['passes']} passes"
-    print_dim(f"{tokens}; {left} more entries are out, `--json` has each")
+    print_dim(f"{tokens}; {report['left_out']} more entries are out")
     _problems(texts(report["notes"]))
 
 
@@ -168,7 +115,7 @@ COMMANDS = (
         asks.ScanLorebook,
         _show_scan,
         ("name",),
-        ("content", "file", "messages"),
+        ("messages",),
         call="lorebook_scan",
         extra=(MESSAGES,),
         calls=_scan_calls,

@@ -1,11 +1,10 @@
 """Reads a lorebook: entries with keys, from world info, character cards V2 and V3 as JSON, or our own YAML. Pure.
 
 The formats name the same things differently (`excludeRecursion`, `extensions.exclude_recursion`), so an entry's names
-become snake case, its own fields go before its `extensions`, and one table reads them. What is wrong in an entry costs
-that field or that entry and gets one sentence; the rest of the book is read. What role-play clients add to entries
-(effects over messages, groups, chance, filters by character) has no meaning for memory: such fields are named once a
-book and ignored. The file itself is never rewritten: an export returns its bytes, so that unknown fields survive.
-Rejected: a model for each format, three times the same fields.
+become snake case, its own fields go before its `extensions`, and one model reads them. What is wrong in an entry costs
+that field or that entry and gets one sentence; the rest of the book is read. What role-play clients add to entries has
+no meaning for memory: such fields are named once a book and ignored. Rejected: a model for each format, three times the
+same fields.
 """
 
 from __future__ import annotations
@@ -13,120 +12,131 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from typing import Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypeVar
 
 import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from memory_anchor.base import bounded_yaml
 from memory_anchor.base.json_values import Json, Record, kind_of
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError
+from memory_anchor.domain.errors import BadInput
 
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""
 ENTRIES_MAX = 20_000
 KEYS_MAX = 256
 """Keys of one entry, and secondary ones."""
-KEY_CHARS_MAX = 2_000
 ENTRY_CHARS_MAX = 100_000
 PROBLEMS_KEPT = 50
 YAML_NODES_MAX = 200_000
 COUNT_MAX = 1_000_000
-DEPTH_MAX = 1_000
 TITLE_MAX = 120
 SHOWN_CHARS = 40
-PNG, ZIP = b"\x89PNG\r\n\x1a\n", b"PK\3\4"
-PACKED = (ZIP, PNG, b"%PDF")
-"""How files begin whose text their bytes do not show."""
+PNG = b"\x89PNG\r\n\x1a\n"
 _SURROGATE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
-_INTEGER = re.compile(r"-?\d{1,9}", re.A)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_DECORATOR = re.compile(r"@@@?(\w{1,40})(?:[ \t]{1,8}([^\n]{0,400}))?\r?(?:\n|\Z)")
+_DECORATORS = re.compile(r"\A(?:@@[^\n]{0,400}(?:\n|\Z))+")
+_DECORATOR = re.compile(r"@@@?(\w{1,40})[^\n]*")
 
+Logic = Literal["and_any", "not_all", "not_any", "and_all"]
 EntryPosition = Literal["prefix", "tail"]
-Default = TypeVar("Default")
-
-
-class Logic(IntEnum):
-    """How secondary keys decide about a match, by SillyTavern's numbers."""
-
-    AND_ANY = 0
-    NOT_ALL = 1
-    NOT_ANY = 2
-    AND_ALL = 3
-
-
-_POSITIONS: Mapping[int | str, EntryPosition] = {
-    **{0: "prefix", 1: "prefix", 2: "tail", 3: "tail", 4: "tail", 5: "prefix", 6: "prefix", 7: "tail"},
-    **{"before_char": "prefix", "after_char": "prefix", "prefix": "prefix", "tail": "tail", "outlet": "tail"},
+_LOGICS: Mapping[str, Logic] = {"0": "and_any", "1": "not_all", "2": "not_any", "3": "and_all"}
+_POSITIONS: Mapping[str, EntryPosition] = {
+    **{"0": "prefix", "1": "prefix", "2": "tail", "3": "tail", "4": "tail", "5": "prefix", "6": "prefix", "7": "tail"},
+    **{"before_char": "prefix", "after_char": "prefix", "outlet": "tail"},
 }
 """World info numbers them: before and after the character, top and bottom of the author's note, at a depth, before and
 after the examples, a named outlet."""
+_NAMES = (
+    *(("key", "keys"), ("keysecondary", "secondary_keys"), ("insertion_order", "order"), ("text", "content")),
+    *(("id", "uid"), ("comment", "title"), ("name", "title"), ("selective_logic", "logic"), ("position", "place")),
+    *(("recursive_scanning", "recursive"), ("match_whole_words", "whole_words")),
+)
+"""A client's name of a field, and ours; the earlier goes first where both say something."""
 _IGNORED = (
     *("sticky", "cooldown", "delay", "delay_until_recursion", "probability", "group", "triggers", "ignore_budget"),
-    *("character_filter", "character_filter_names", "character_filter_tags", "outlet_name", "outlet"),
+    *("character_filter", "character_filter_names", "character_filter_tags", "outlet_name", "scan_depth"),
     *("match_persona_description", "match_character_description", "match_character_personality"),
     *("match_character_depth_prompt", "match_scenario", "match_creator_notes"),
 )
 """Fields of role-play clients without a meaning here."""
+M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
-class LoreEntry:
-    """One entry. uid: unique in its book. order: in a prompt, the higher the later. priority: admitted first.
-    budget_weight: its share of what the budget leaves, 0 to be taken whole or not at all."""
+def _one_of(names: Mapping[str, str], value: Json) -> str:
+    known = str(value).strip().lower()
+    if (known := names.get(known, known)) not in names.values():
+        raise PydanticCustomError(
+            "choice", f"it should be one of {', '.join([*names, *dict.fromkeys(names.values())])}"
+        )
+    return known
+
+
+def _listed(value: Json) -> Json:
+    """Return keys as a list: an expression, or a text with commas."""
+    if not isinstance(value, str):
+        return value
+    return [value] if value.startswith("/") else value.split(",")
+
+
+_Key = Annotated[str, Field(min_length=1, max_length=2_000)]
+_Keys = Annotated[tuple[_Key, ...], BeforeValidator(_listed), Field(max_length=KEYS_MAX)]
+_Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+_Rank = Annotated[int, Field(ge=-COUNT_MAX, le=COUNT_MAX)]
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, coerce_numbers_to_str=True, str_strip_whitespace=True, allow_inf_nan=False, strict=False
+    )
+
+
+class LoreEntry(_Read):
+    """One entry. uid: unique in its book. order: in a prompt, the higher the later. priority: admitted first, else by
+    order. budget_weight: its share of what the budget leaves, 0 to be taken whole or not at all."""
 
     uid: str
-    title: str
-    content: str
-    keys: tuple[str, ...]
-    secondary: tuple[str, ...] = ()
-    logic: Logic = Logic.AND_ANY
+    title: str = ""
+    content: Annotated[str, Field(max_length=ENTRY_CHARS_MAX)] = ""
+    keys: _Keys = ()
+    regex: _Keys = ()
+    use_regex: bool = False
+    secondary_keys: _Keys = ()
+    selective: bool = True
+    logic: Annotated[Logic, BeforeValidator(lambda value: _one_of(_LOGICS, value))] = "and_any"
     enabled: bool = True
+    disable: bool = False
     constant: bool = False
-    order: int = 100
-    priority: int = 100
-    place: EntryPosition = "prefix"
-    scan_depth: int | None = None
-    case_sensitive: bool | None = None
-    whole_words: bool | None = None
+    order: _Rank = 100
+    priority: _Rank | None = None
+    place: Annotated[EntryPosition, BeforeValidator(lambda value: _one_of(_POSITIONS, value))] = "prefix"
+    case_sensitive: bool = False
+    whole_words: bool = True
     exclude_recursion: bool = False
     prevent_recursion: bool = False
-    budget_weight: float = 0.0
+    budget_weight: Annotated[float, Field(ge=0, le=COUNT_MAX)] = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Lorebook:
-    """A book. id: its name in reports. scan_depth, token_budget, recursive: None where the book
-    does not say. problems: a sentence each about what was left out."""
+class Lorebook(_Read):
+    """A book. id: its name in reports. scan_depth, token_budget, recursive: None where the book does not say.
+    problems: a sentence each about what was left out."""
 
     id: str
-    name: str
-    entries: tuple[LoreEntry, ...]
-    format: str
-    scan_depth: int | None = None
-    token_budget: int | None = None
+    title: str = ""
+    entries: tuple[LoreEntry, ...] = ()
+    format: str = ""
+    scan_depth: Annotated[int, Field(ge=0, le=1_000)] | None = None
+    token_budget: _Count | None = None
     recursive: bool | None = None
     problems: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Problems:
-    """Sentences about what was left out, the first `PROBLEMS_KEPT` of them; more: how many others."""
-
-    sentences: list[str] = field(default_factory=list)
-    more: int = 0
-
-    def add(self, sentence: str) -> None:
-        if len(self.sentences) < PROBLEMS_KEPT:
-            self.sentences.append(sentence)
-        else:
-            self.more += 1
-
-    def all(self) -> tuple[str, ...]:
-        return (*self.sentences, *([f"and {self.more} more of such entries and fields"] if self.more else ()))
+def capped(problems: Sequence[str]) -> tuple[str, ...]:
+    """Return the first `PROBLEMS_KEPT` sentences about what was left out, and how many others there are."""
+    more = len(problems) - PROBLEMS_KEPT
+    return (*problems[:PROBLEMS_KEPT], *([f"and {more} more of such entries and fields"] if more > 0 else ()))
 
 
 def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
@@ -138,65 +148,34 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
         raise BadInput(f"{name} has {len(content)} bytes; allowed are {BOOK_BYTES_MAX}: split the lorebook")
     value, syntax = _parsed(content, name)
     book, listed, kind = _book_in(value, name)
-    problems = Problems()
-    is_list = isinstance(book["entries"], list)
-    if len(listed) > ENTRIES_MAX:
-        problems.add(f"{name} has {len(listed)} entries; the first {ENTRIES_MAX} were taken: split the lorebook")
-    entries: list[LoreEntry] = []
-    uids: Counter[str] = Counter()
+    problems: list[str] = []
     ignored: Counter[str] = Counter()
-    for key, fields in listed[:ENTRIES_MAX]:
-        if not isinstance(fields, Mapping):
-            problems.add(f"entry {_short(key)} is {kind_of(fields)} and was left out; allowed is an object")
+    if len(listed) > ENTRIES_MAX:
+        problems.append(f"{name} has {len(listed)} entries; the first {ENTRIES_MAX} were taken: split the lorebook")
+    entries: dict[str, LoreEntry] = {}
+    for key, raw in listed[:ENTRIES_MAX]:
+        if not isinstance(raw, Mapping):
+            problems.append(f"entry {_short(key)} is {kind_of(raw)} and was left out; allowed is an object")
             continue
-        entry = _entry(fields, str(key), selective=syntax == "yaml" or not is_list, kind=kind, problems=problems)
+        fields = _named(raw)
+        is_selective = syntax == "yaml" or not isinstance(book["entries"], list)
+        if kind == "v3" and isinstance(text := fields.get("content"), str):
+            fields["content"] = below = _DECORATORS.sub("", text)
+            ignored.update(f"@@{name}" for name in _DECORATOR.findall(text[: len(text) - len(below)]))
+        entry = _entry({"uid": key, "selective": is_selective} | fields, problems)
         if entry is not None:
-            uids[entry.uid] += 1
-            count = uids[entry.uid]
-            entries.append(replace(entry, uid=f"{entry.uid}#{count}") if count > 1 else entry)
-            ignored.update(_ignored(fields, kind))
-    for field_name, count in sorted(ignored.items()):
-        problems.add(f"{field_name} of {count} {'entry' if count == 1 else 'entries'} has no meaning here: ignored")
-    reader = _Reader(_snake(book), "the book", problems)
-    return Lorebook(
-        id=book_id or name,
-        name=reader.text("name") or name,
-        entries=tuple(entries),
-        format=f"{kind} {syntax}".strip(),
-        scan_depth=reader.integer("scan_depth", None, most=DEPTH_MAX),
-        token_budget=reader.integer("token_budget", None),
-        recursive=reader.flag("recursive_scanning", reader.flag("recursive", None)),
-        problems=problems.all(),
-    )
-
-
-def with_parsed(read: Callable[[bytes], str], content: bytes) -> str:
-    """Return bytes as text and, where they can be parsed, the text in them. Raises BadInput: their text is packed."""
-    text = content.decode("utf-8", "surrogateescape")
-    try:
-        return f"{text}\n{read(content)}"
-    except MemoryAnchorError:
-        if content.startswith(PACKED):
-            raise
-        return text
-
-
-def text_of(content: bytes) -> str:
-    """Return every text in a lorebook's file, unpacked and unescaped. Raises BadInput: it is no lorebook."""
-    texts: list[str] = []
-    seen: set[int] = set()
-    values = [_parsed(content, "the lorebook")[0]]
-    while values:
-        value = values.pop()
-        if isinstance(value, str):
-            texts.append(value)
-        elif isinstance(value, (dict, list)) and id(value) not in seen:  # an alias of YAML is followed once
-            seen.add(id(value))
-            values += [*value, *value.values()] if isinstance(value, dict) else value
-    return "\n".join(texts)
-
-
-# --- from bytes to an object with entries ------------------------------------------------------------------------
+            uid, count = entry.uid, 1
+            while uid in entries:
+                count += 1
+                uid = f"{entry.uid}#{count}"
+            entries[uid] = entry.model_copy(update={"uid": uid})
+            ignored.update(field for field in _IGNORED if _says(fields.get(field), 100 * (field == "probability")))
+    for field, count in sorted(ignored.items()):
+        problems.append(f"{field} of {count} {'entry' if count == 1 else 'entries'} has no meaning here: ignored")
+    own = {key: value for key, value in _named(book).items() if key != "entries"} | {"id": book_id or name}
+    read = _without_wrong_fields(Lorebook, own, "the book", problems)
+    more = {"title": read.title or name, "format": f"{kind} {syntax}", "problems": capped(problems)}
+    return read.model_copy(update={"entries": tuple(entries.values()), **more})
 
 
 def _parsed(content: bytes, name: str) -> tuple[Json, str]:
@@ -205,18 +184,15 @@ def _parsed(content: bytes, name: str) -> tuple[Json, str]:
         raise BadInput(f"{name} is a picture; allowed is JSON or YAML: export the card or its lorebook as JSON")
     try:
         text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(f"{name} is no UTF-8 text; allowed is a lorebook or a character card") from None
-    try:
         if text.lstrip()[:1] in ("{", "["):
             value, syntax = json.loads(text), "json"
         else:
             bounded_yaml.check(text, most_nodes=YAML_NODES_MAX)
-            safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            value, syntax = yaml.load(text, Loader=safe_loader), "yaml"  # noqa: S506
+            value, syntax = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), "yaml"  # noqa: S506
         if _SURROGATE.search(text):  # an escaped half of a surrogate pair, which UTF-8 cannot hold
             value = json.loads(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
-        return value, syntax
+    except UnicodeDecodeError:
+        raise BadInput(f"{name} is no UTF-8 text; allowed is a lorebook or a character card") from None
     except json.JSONDecodeError as error:
         raise BadInput(f"{name} is no JSON (line {error.lineno}: {error.msg}); allowed is a lorebook") from None
     except bounded_yaml.TooMuchYaml as error:
@@ -226,6 +202,7 @@ def _parsed(content: bytes, name: str) -> tuple[Json, str]:
         raise BadInput(f"{name} is no YAML (line {line}); allowed is a lorebook as JSON or YAML") from None
     except (RecursionError, ValueError):  # too deep; a number of more digits than are read
         raise BadInput(f"{name} is nested too deep or has a number too long to read; allowed is a lorebook") from None
+    return value, syntax
 
 
 def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json]], str]:
@@ -233,10 +210,10 @@ def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json
     if not isinstance(value, Mapping):
         problem = "is a list" if isinstance(value, list) else f"holds {kind_of(value)}"
         raise BadInput(f"{name} {problem}; allowed is an object with entries")
-    spec = str(value.get("spec", ""))
     book: Json = value
     kind = ""
     if isinstance(data := value.get("data"), Mapping):
+        spec = str(value.get("spec", ""))
         kind = "v3" if "v3" in spec else "v2"
         book = data if spec == "lorebook_v3" or "entries" in data else data.get("character_book")
         if book is None:
@@ -249,187 +226,63 @@ def _book_in(value: Json, name: str) -> tuple[Record, list[tuple[int | str, Json
     return book, list(entries.items()), kind or "world info"
 
 
-# --- from an object to an entry ----------------------------------------------------------------------------------
-
-
-def _entry(entry: Record, key: str, *, selective: bool, kind: str, problems: Problems) -> LoreEntry | None:
-    """Return an entry; None where its content is no text. selective: whether secondary keys count by default."""
-    fields = _fields(entry)
-    uid = str(next((fields[name] for name in ("uid", "id") if isinstance(fields.get(name), (str, int))), key))
-    uid = uid[:TITLE_MAX]
-    reader = _Reader(fields, f"entry {uid}", problems)
-    content = fields.get("content", fields.get("text", ""))
+def _entry(fields: dict[str, Json], problems: list[str]) -> LoreEntry | None:
+    """Return an entry; None where its content is no text."""
+    subject = f"entry {str(fields['uid'])[:TITLE_MAX]}"
+    content = fields.get("content", "")
     if not isinstance(content, str) or len(content) > ENTRY_CHARS_MAX:
         problem = f"has {len(content)} characters" if isinstance(content, str) else f"is {kind_of(content)}"
-        problems.add(f"entry {uid}: content {problem} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
+        problems.append(f"{subject}: content {problem} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
         return None
-    as_regex = reader.flag("use_regex", False)
-    keys = reader.keys("keys", "key", as_regex=as_regex) + reader.keys("regex", as_regex=True)
-    secondary = reader.keys("secondary_keys", "keysecondary", as_regex=as_regex)
-    order = reader.integer("order", reader.integer("insertion_order", 100), least=-COUNT_MAX)
-    decorators, content = _decorated(content) if kind == "v3" else ((), content)
-    if not keys and not fields.get("constant"):
-        problems.add(f"entry {uid}: has no key and is not constant; give it one, it is never admitted")
-    return LoreEntry(
-        uid=uid,
-        title=(reader.text("comment") or reader.text("name") or (keys[0] if keys else uid))[:TITLE_MAX],
-        content=content,
-        keys=keys,
-        secondary=secondary if reader.flag("selective", selective) else (),
-        logic=Logic(reader.choice("selective_logic", _LOGICS, Logic.AND_ANY)),
-        enabled=reader.flag("enabled", True)
-        and not reader.flag("disable", False)
-        and "@@dont_activate" not in decorators
-        and not (reader.flag("use_probability", True) and reader.number("probability", 100.0) == 0),
-        constant=reader.flag("constant", False),
-        order=order,
-        priority=reader.integer("priority", order, least=-COUNT_MAX),
-        place=reader.choice("position", _POSITIONS, "prefix"),
-        scan_depth=reader.integer("scan_depth", None, most=DEPTH_MAX),
-        case_sensitive=reader.flag("case_sensitive", None),
-        whole_words=reader.flag("match_whole_words", None),
-        exclude_recursion=reader.flag("exclude_recursion", False),
-        prevent_recursion=reader.flag("prevent_recursion", False),
-        budget_weight=reader.number("budget_weight", 0.0),
+    read = _without_wrong_fields(LoreEntry, fields, subject, problems)
+    as_regex = [key for key in read.keys if not key.startswith("/")] if read.use_regex else []
+    keys = [key for key in read.keys if key not in as_regex]
+    keys += [key if key.startswith("/") else f"/{key}/" for key in (*as_regex, *read.regex)]
+    if not keys and not read.constant:
+        problems.append(f"{subject}: has no key and is not constant; give it one, it is never admitted")
+    return read.model_copy(
+        update={
+            "uid": read.uid[:TITLE_MAX],
+            "title": (read.title or next(iter(keys), read.uid))[:TITLE_MAX],
+            "keys": tuple(dict.fromkeys(keys)),
+            "secondary_keys": read.secondary_keys if read.selective else (),
+            "enabled": read.enabled and not read.disable,
+            "priority": read.order if read.priority is None else read.priority,
+        }
     )
 
 
-_LOGICS: Mapping[int | str, Logic] = {key: logic for logic in Logic for key in (logic.value, logic.name.lower())}
+def _named(raw: Record) -> dict[str, Json]:
+    """Return fields by our names, an object's own before its extensions'; empty ones say nothing."""
+    extensions = raw.get("extensions")
+    fields: dict[str, Json] = {}
+    for part in (extensions if isinstance(extensions, Mapping) else {}, raw):
+        fields |= {_HUMP.sub("_", str(name)).lower(): value for name, value in part.items() if value not in (None, "")}
+    for theirs, ours in _NAMES:
+        if (value := fields.pop(theirs, None)) is not None:
+            fields.setdefault(ours, value)
+    return fields
 
 
-def _fields(entry: Record) -> dict[str, Json]:
-    """Return an entry's fields in snake case, its own before its extensions."""
-    extensions = entry.get("extensions")
-    return (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(entry)
+def _says(value: Json, neutral: int) -> bool:
+    """Return whether a field says something: clients write every field, most at a value that says nothing."""
+    if isinstance(value, Mapping):  # a filter: says something where it lists something
+        return any(isinstance(part, list) and part for part in value.values())
+    return bool(value) and str(value) not in ("0", str(neutral))
 
 
-def _decorated(content: str) -> tuple[tuple[str, ...], str]:
-    """Return (the names of the lines `@@name value` at the head of a V3 entry, the text below them)."""
-    names = []
-    while match := _DECORATOR.match(content):
-        names.append(f"@@{match[1].lower()}")
-        content = content[match.end() :]
-    return tuple(names), content
-
-
-def _ignored(raw: Record, kind: str) -> set[str]:
-    """Return the names of an entry's fields that say something but have no meaning here.
-
-    Clients write every field; one at its neutral value says nothing.
-    """
-    fields = _fields(raw)
-    content = fields.get("content", fields.get("text", ""))
-    decorators = _decorated(content)[0] if kind == "v3" and isinstance(content, str) else ()
-    found = set(decorators) - {"@@dont_activate"}
-    for name in _IGNORED:
-        value = fields.get(name)
-        if isinstance(value, Mapping):  # a filter: says something where it lists something
-            value = any(isinstance(part, list) and part for part in value.values())
-        is_certain = name == "probability" and (fields.get("use_probability") is False or str(value) == "100")
-        if value and value != "0" and not is_certain:
-            found.add(name)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Reads fields of any kind: for a value of the wrong one it adds a problem and returns the default.
-
-    subject: the entry, for sentences.
-    """
-
-    fields: Record
-    subject: str
-    problems: Problems
-
-    def _value(self, name: str) -> Json:
-        """Return a field's value; a number written as text as a number, and None for an empty text."""
-        value = self.fields.get(name)
-        if isinstance(value, str) and not (value := value.strip()):
-            return None
-        return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else value
-
-    def flag(self, name: str, default: Default) -> bool | Default:
-        value = self._value(name)
-        if value is None or isinstance(value, bool):
-            return default if value is None else value
-        return self._wrong(name, value, "true or false", default)
-
-    def text(self, name: str) -> str:
-        value = self.fields.get(name)
-        if value is None or isinstance(value, str):
-            return (value or "").strip()
-        return str(value) if isinstance(value, int) else str(self._wrong(name, value, "text", ""))
-
-    def integer(self, name: str, default: Default, *, least: int = 0, most: int = COUNT_MAX) -> int | Default:
-        value = self._value(name)
-        if value is None or value is False:
-            return default
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            return self._wrong(name, value, f"a whole number from {least} to {most}", default)
-        return value
-
-    def number(self, name: str, default: float, *, most: float = float(COUNT_MAX)) -> float:
-        value = self._value(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-            return float(self._wrong(name, value, f"a number from 0 to {most:g}", default))
-        return float(value)
-
-    def choice(self, name: str, allowed: Mapping[int | str, Default], default: Default) -> Default:
-        value = self._value(name)
-        if value is None:
-            return default
-        value = value.lower() if isinstance(value, str) else value
-        if isinstance(value, (str, int)) and not isinstance(value, bool) and value in allowed:
-            return allowed[value]
-        return self._wrong(name, value, "one of " + ", ".join(map(str, allowed)), default)
-
-    def texts(self, name: str) -> list[str]:
-        value = self.fields.get(name)
-        if value is None:
-            return []
-        texts = _texts(value)
-        if len(texts) < (len(value) if isinstance(value, list) else 1):
-            self._wrong(name, value, "a list of texts", None)
-        return texts
-
-    def keys(self, *names: str, as_regex: bool) -> tuple[str, ...]:
-        """Return keys; a text that is no expression is a list with commas."""
-        name = next((name for name in names if self.fields.get(name) is not None), names[0])
-        value = self.fields.get(name)
-        if isinstance(value, str):
-            keys = [value.strip()] if as_regex or value.startswith("/") else _split(value)
-        else:
-            keys = [key.strip() for key in self.texts(name)]
-        if long := next((key for key in keys if len(key) > KEY_CHARS_MAX), None):
-            self._wrong(name, long, f"a key of up to {KEY_CHARS_MAX} characters", None)
-        keys = [key for key in dict.fromkeys(keys) if 0 < len(key) <= KEY_CHARS_MAX]
-        if len(keys) > KEYS_MAX:
-            self.problems.add(f"{self.subject}: {name} has {len(keys)} keys; the first {KEYS_MAX} were taken")
-        return tuple(f"/{key}/" if as_regex and not key.startswith("/") else key for key in keys[:KEYS_MAX])
-
-    def _wrong(self, name: str, value: Json, allowed: str, default: Default) -> Default:
-        used = "" if default is None else f"; {default} was taken"
-        self.problems.add(f"{self.subject}: {name} is {_short(value)}; allowed is {allowed}{used}")
-        return default
-
-
-def _snake(fields: Record) -> dict[str, Json]:
-    return {_HUMP.sub("_", str(name)).lower(): value for name, value in fields.items()}
-
-
-def _texts(value: Json) -> list[str]:
-    """Return the texts of a list, or the one text; numbers become texts, since YAML reads an unquoted text as one."""
-    listed = value if isinstance(value, list) else [value]
-    return [str(item) for item in listed if isinstance(item, (str, int)) and not isinstance(item, bool)]
-
-
-def _split(listed: str) -> list[str]:
-    return [item.strip() for item in listed.split(",") if item.strip()]
+def _without_wrong_fields(model: type[M], fields: dict[str, Json], subject: str, problems: list[str]) -> M:
+    """Return the model of these fields; one that is wrong gets a sentence and its default."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        fields = dict(fields)
+        for wrong in error.errors(include_url=False):
+            name = str(wrong["loc"][0])
+            if name in fields:
+                said = wrong["msg"].partition(", unable")[0].replace("Input should", "it should")
+                problems.append(f"{subject}: {name} is {_short(fields.pop(name))}; {said}")
+        return model.model_validate({"uid": "?", **fields})
 
 
 def _short(value: Json) -> str:

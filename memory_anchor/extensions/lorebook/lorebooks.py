@@ -1,14 +1,11 @@
-"""The lorebooks of each project on disk: the files as added, and a list of them.
+"""The lorebooks of each project on disk: `lorebooks/PROJECT/` holds a `.book` file each.
 
-`lorebooks/PROJECT/` holds `books.json` and a `.book` file each with the original bytes (an export equals its input). A
-file is on disk before it is in the list, and out of the list before it is deleted, so a kill leaves at worst an
-unlisted file, which the next change deletes. Rejected: the store's collections; a book is read whole or not at all, and
-nothing in it is searched by meaning.
+Its first line says where the book is from, the rest is the file's bytes as they came, so a book is there whole or not
+at all whenever a process is killed. Rejected: the store's collections; nothing in a book is searched by meaning.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -16,23 +13,16 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from cachetools import LRUCache
 
-from memory_anchor.base.files import make_private, read_bounded, remove_durably, write_atomic
+from memory_anchor.admin.purge import decoded_text
+from memory_anchor.base.files import make_private, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Scope, Trust
-from memory_anchor.extensions.lorebook.lorebook import (
-    BOOK_BYTES_MAX,
-    PNG,
-    Lorebook,
-    read_lorebook,
-    text_of,
-    with_parsed,
-)
+from memory_anchor.extensions.lorebook.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreScanner
 from memory_anchor.settings import LorebookSettings
 from memory_anchor.use_cases.services import Services
@@ -40,23 +30,22 @@ from memory_anchor.use_cases.services import Services
 BOOKS_MAX = 64
 """Books of one project."""
 NAME_CHARS = 40
-STATE_BYTES_MAX = 4 * 1024 * 1024
+HEAD_BYTES_MAX = 64 * 1024
 SCANNERS_KEPT = 8
-_LIST = "books.json"
 
 
 @dataclass(frozen=True, slots=True)
 class BookRecord:
-    """One book in the list. id: its name in the project. file: where it was added from. by: who added it. title: what
-    it calls itself."""
+    """One book. id: its name in the project. file: where it was added from. by: who added it. title: what it calls
+    itself. sha: of its bytes, "" where its file is damaged."""
 
     id: str
-    file: str
-    sha: str
-    size: int
-    trust: str
-    by: str
-    added_at: str
+    file: str = ""
+    sha: str = ""
+    size: int = 0
+    trust: str = Trust.UNTRUSTED.value
+    by: str = ""
+    added_at: str = ""
     title: str = ""
 
 
@@ -68,11 +57,8 @@ class LorebookStore:
         self._scanners: LRUCache[tuple[object, ...], LoreScanner] = LRUCache(SCANNERS_KEPT)
 
     def books(self, home: Path) -> list[BookRecord]:
-        """Return the books of a project, by name. Raises StoreDamaged: the list cannot be read."""
-        try:
-            return [BookRecord(**fields) for fields in (_read(home / _LIST) or {}).get("books", ())]
-        except (TypeError, AttributeError):
-            raise StoreDamaged(f"{home / _LIST} cannot be read; add the lorebooks again after deleting it") from None
+        """Return the books of a project, by name; a damaged one has its file's name."""
+        return sorted(self._files(home), key=lambda record: record.id)
 
     def add(
         self, home: Path, content: bytes, *, file: str, trust: Trust, by: str, at: str
@@ -80,61 +66,40 @@ class LorebookStore:
         """Add a book under its file's name, replacing an older one. Raises BadInput: no book, or one too many."""
         book = read_lorebook(content, Path(file).name or "the lorebook")
         sha = hashlib.sha256(content).hexdigest()
-        record = BookRecord(book_name(file), file, sha, len(content), trust.value, by, at, book.name)
+        record = BookRecord(book_name(file), file, sha, len(content), trust.value, by, at, book.title)
         with self._lock:
-            books = [other for other in self.books(home) if other.id != record.id]
-            if len(books) >= BOOKS_MAX:
-                raise BadInput(f"this project has {len(books)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
-            make_private(home)
-            write_atomic(_book_file(home, record), content)
-            _write_list(home, [*books, record])
-        return record, replace(book, id=record.id)
+            if len({record.id, *(other.id for other in self._files(home))}) > BOOKS_MAX:
+                raise BadInput(f"this project has {BOOKS_MAX} lorebooks, as many as are allowed: remove one first")
+            _write(home, record, content)
+        return record, book.model_copy(update={"id": record.id})
 
     def remove(self, home: Path, name: str) -> BookRecord:
         """Erase a book. Raises NotFound."""
-        with self._lock:
-            record = self.record(home, name)
-            _write_list(home, [other for other in self.books(home) if other.id != record.id])
-            self._scanners.clear()
+        record = self.record(home, name)
+        remove_durably(self._files(home)[record])
+        self.clear_cache()
         return record
 
     def record(self, home: Path, name: str) -> BookRecord:
-        """Return a book of the list. Raises NotFound."""
+        """Return a book. Raises NotFound."""
         records = {record.id: record for record in self.books(home)}
         if name not in records:
             names = ", ".join(records) or "none yet: `memory-anchor lorebook add FILE`"
             raise NotFound(f"no lorebook {name[:NAME_CHARS]!r} in this project; there are {names}")
         return records[name]
 
-    def exists(self, home: Path, record: BookRecord) -> bool:
-        """Return whether a book's file is on disk, or the book is in the list."""
-        return _book_file(home, record).exists() or any(other.id == record.id for other in self.books(home))
-
-    def content(self, home: Path, record: BookRecord) -> bytes:
-        """Return a book's original bytes. Raises StoreDamaged: the file is gone or was changed."""
-        try:
-            content = read_bounded(_book_file(home, record), most_bytes=BOOK_BYTES_MAX)
-        except OSError:
-            content = None
-        if content is None or hashlib.sha256(content).hexdigest() != record.sha:
-            raise StoreDamaged(
-                f"the lorebook {record.id} is gone or damaged; add {record.file} again, or "
-                f"`memory-anchor lorebook remove {record.id}`"
-            )
-        return content
-
     def scanner(
         self, home: Path, records: Sequence[BookRecord], settings: LorebookSettings
     ) -> tuple[LoreScanner, list[str]]:
         """Return a (cached) scanner of these books, and a sentence for each that cannot be read."""
-        key = (home, settings, tuple((record.id, record.sha) for record in records))
+        key = (home, settings, tuple(records))
         with self._lock:
             if (cached := self._scanners.get(key)) is not None:
                 return cached, []
         books, problems = [], []
         for record in records:
             try:
-                books.append(read_lorebook(self.content(home, record), record.file, book_id=record.id))
+                books.append(read_lorebook(self._content(home, record), record.file, book_id=record.id))
             except (StoreDamaged, BadInput) as error:
                 problems.append(str(error))
         scanner = LoreScanner(books, settings)
@@ -144,26 +109,43 @@ class LorebookStore:
         return scanner, problems
 
     def move(self, home: Path, name: str, to: Path, new_name: str) -> None:
-        """Move a book to another project's folder under a new name; does nothing where the book is gone."""
+        """Move a book to another project's folder under a new name; one that is gone or damaged stays."""
         with self._lock:
-            record = next((record for record in self.books(home) if record.id == name), None)
-            if record is None:
-                return
-            moved = replace(record, id=new_name)
-            make_private(to)
-            write_atomic(_book_file(to, moved), self.content(home, record))
-            _write_list(to, [*(other for other in self.books(to) if other.id != new_name), moved])
-            _write_list(home, [other for other in self.books(home) if other.id != name])
-            self._scanners.clear()
+            files = {record.id: (record, path) for record, path in self._files(home).items() if record.sha}
+            if name in files:
+                record, path = files[name]
+                _write(to, replace(record, id=new_name), self._content(home, record))
+                remove_durably(path)
+        self.clear_cache()
 
     def clear_cache(self) -> None:
         """Drop the cached scanners."""
         with self._lock:
             self._scanners.clear()
 
+    def _files(self, home: Path) -> dict[BookRecord, Path]:
+        files = {}
+        for path in sorted(home.glob("*.book")):
+            try:
+                with path.open("rb") as file:
+                    files[BookRecord(**json.loads(file.readline(HEAD_BYTES_MAX)))] = path
+            except (OSError, ValueError, TypeError):
+                files[BookRecord(path.stem)] = path
+        return files
+
+    def _content(self, home: Path, record: BookRecord) -> bytes:
+        """Return a book's original bytes. Raises StoreDamaged: the file is gone or was changed."""
+        content = _bytes_in(_book_file(home, record)) if record.sha else b""
+        if hashlib.sha256(content).hexdigest() != record.sha:
+            raise StoreDamaged(
+                f"the lorebook {record.id} is damaged; add {record.file or 'it'} again, or "
+                f"`memory-anchor lorebook remove {record.id}`"
+            )
+        return content
+
 
 class ProjectBooks:
-    """The books of projects that are merged, in every account; see `transfer`."""
+    """The books of projects that are merged, in every account; see `admin/merges`."""
 
     def __init__(self, store: LorebookStore, data_dir: Path, accounts: Callable[[], Iterable[str]]) -> None:
         """accounts: called when a merge begins, not before."""
@@ -182,8 +164,7 @@ class ProjectBooks:
     def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
         for account, *both in map(json.loads, names):
             name, new_name = reversed(both) if back else both
-            with contextlib.suppress(StoreDamaged):  # its file is gone or changed: the book stays
-                self._store.move(self._home(account, old), name, self._home(account, new), new_name)
+            self._store.move(self._home(account, old), name, self._home(account, new), new_name)
 
     def _home(self, account: str, project: str) -> Path:
         return home_of(self._data_dir, Scope(account=account, project=project))
@@ -203,42 +184,37 @@ def book_name(file: str) -> str:
     return re.sub(r"[^\w-]+", "-", Path(file).stem).strip("-")[:NAME_CHARS] or "lorebook"
 
 
-def _book_file(home: Path, record: BookRecord) -> Path:
-    return home / f"{record.sha[:32]}-{stable_hash(record.id)[:8]}.book"
-
-
-def _write_list(home: Path, records: Sequence[BookRecord]) -> None:
-    """Write the list of books, by name; then delete files that are not in it: what a kill or release 0.1 left."""
-    _write(home / _LIST, {"books": [asdict(record) for record in sorted(records, key=lambda record: record.id)]})
-    listed = {_book_file(home, record) for record in records}
-    for path in (*home.glob("*.book"), *home.glob(".*.tmp"), *home.glob("turns/*.json")):
-        if path not in listed:
-            remove_durably(path)
-
-
-def _write(path: Path, value: Json) -> None:
-    write_atomic(path, json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return the object in a file of ours, None when there is no file. Raises StoreDamaged."""
-    try:
-        value = json.loads(read_bounded(path, most_bytes=STATE_BYTES_MAX) or b"null")
-    except (OSError, ValueError, RecursionError):
-        value = []
-    if value is not None and not isinstance(value, dict):
-        raise StoreDamaged(f"{path} cannot be read; delete it and add the lorebooks again")
-    return value
-
-
 def book_text(path: Path) -> str:
-    """Return a lorebook's bytes as text and the texts in it. Raises Unavailable: a picture, which is not read."""
-    content = path.read_bytes()
-    if content.startswith(PNG):
-        raise Unavailable(f"{path} is a lorebook in a picture, which cannot be searched; remove it")
-    return with_parsed(text_of, content)
+    """Return a book's file as it stands and unescaped, and its entries. Raises Unavailable: it cannot be searched."""
+    try:
+        entries = read_lorebook(_bytes_in(path), path.name).entries
+        return "\n".join([decoded_text(path), *(entry.content for entry in entries)])
+    except (OSError, BadInput):
+        raise Unavailable(f"{path} is a damaged lorebook, which cannot be searched; remove it") from None
 
 
 def books_of(services: Services) -> LorebookStore:
     """Return this process's lorebooks."""
     return cast("LorebookStore", services.extensions["lorebook"].part)
+
+
+def _book_file(home: Path, record: BookRecord) -> Path:
+    return home / f"{stable_hash(record.id)[:32]}.book"
+
+
+def _write(home: Path, record: BookRecord, content: bytes) -> None:
+    make_private(home)
+    for left in home.glob(".*.tmp"):  # by a process that was killed
+        remove_durably(left)
+    head = json.dumps(asdict(record), ensure_ascii=False).encode("utf-8", "replace")
+    write_atomic(_book_file(home, record), head + b"\n" + content)
+
+
+def _bytes_in(path: Path) -> bytes:
+    """Return what follows the first line of a book's file, nothing where there is no file."""
+    try:
+        with path.open("rb") as file:
+            file.readline(HEAD_BYTES_MAX)
+            return file.read(BOOK_BYTES_MAX + 1)
+    except OSError:
+        return b""

@@ -6,20 +6,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memory_anchor.domain.requests.checks import NAME_MAX, PATH_MAX
+from memory_anchor.domain.requests.checks import NAME_MAX
 from memory_anchor.domain.requests.fields import BaseRequest, Exact, Integer, Messages, Name, Path, arg
 from memory_anchor.domain.requests.requests import BUDGET_MAX
 
 FILE_CONTENT_MAX = 14_000_000
 """10 MB in base64."""
-FileContent = Annotated[str, Exact(FILE_CONTENT_MAX)]
 
 
 class AddLorebook(BaseRequest):
     """Add a lorebook to this project: world info, a character card as JSON, or our YAML."""
 
     file: Path = arg(help="Its file; the book is known by its name.")
-    content: FileContent = arg()
+    content: Annotated[str, Exact(FILE_CONTENT_MAX)] = arg()
 
 
 class ListLorebooks(BaseRequest):
@@ -36,15 +35,9 @@ class RemoveLorebook(ShowLorebook):
     """Erase a lorebook."""
 
 
-class ExportLorebook(ShowLorebook):
-    """Export a lorebook, byte for byte as it was added."""
-
-
 class ScanLorebook(BaseRequest):
     """Scan messages with one lorebook, or all of the project, and explain why each entry is in or out."""
 
     name: Name = arg("", "A lorebook's name; without one, all of the project.")
-    content: FileContent | None = arg(None)
-    file: Annotated[str, Exact(PATH_MAX, 0)] = arg("")
     messages: Messages = arg((), "{role, content, name?} in order.")
     budget_tokens: Annotated[Integer, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")

@@ -12,9 +12,8 @@ from memory_anchor.front.rows import Row, as_is, for_reader, row
 
 
 def shown_lore(value: ScannedLore, *, reader: Scope) -> views.Shown:
-    """Return {snippets, report}: each snippet with its position."""
-    placed = zip(value["snippets"], value["places"], strict=True)
-    return {"snippets": [views.snippet(hit, reader=reader) | place for hit, place in placed], "report": value["report"]}
+    """Return {snippets, report}; a snippet's tags have its position."""
+    return {"snippets": [views.snippet(hit, reader=reader) for hit in value["snippets"]], "report": value["report"]}
 
 
 ROWS: Sequence[Row] = (
@@ -22,11 +21,5 @@ ROWS: Sequence[Row] = (
     row("lorebook_list", asks.ListLorebooks, lambda anchor, asked: lore_of(anchor).books(asked), as_is),
     row("lorebook_show", asks.ShowLorebook, lambda anchor, asked: lore_of(anchor).show(asked), as_is),
     row("lorebook_remove", asks.RemoveLorebook, lambda anchor, asked: lore_of(anchor).remove(asked), as_is),
-    row("lorebook_export", asks.ExportLorebook, lambda anchor, asked: lore_of(anchor).export(asked), as_is),
-    row(
-        "lorebook_scan",
-        asks.ScanLorebook,
-        lambda anchor, asked: lore_of(anchor).scan(asked),
-        for_reader(shown_lore),
-    ),
+    row("lorebook_scan", asks.ScanLorebook, lambda anchor, asked: lore_of(anchor).scan(asked), for_reader(shown_lore)),
 )
