@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import BadInput
@@ -53,6 +53,16 @@ SESSION = "memory_anchor.session"
 
 
 @dataclass(slots=True)
+class Upload:
+    """A file that was shown and waits to be imported. lines: of JSON. project: whose page it was given to."""
+
+    name: str
+    project: str
+    digest: str
+    lines: BinaryIO
+
+
+@dataclass(slots=True)
 class Session:
     """One browser's session. notices: shown on the next page. project: id and folder, both "" for the command's own.
 
@@ -66,6 +76,7 @@ class Session:
     notices: list[Record] = field(default_factory=list)
     project: tuple[str, str] = ("", "")
     last: dict[str, Record] = field(default_factory=dict)
+    upload: Upload | None = None
 
     def token(self, action: str, project: str) -> str:
         """Return the token of a form of a project's page that posts to `action`."""

@@ -11,24 +11,31 @@ too, is not touched but shown again; it is of one project, and void once its ses
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, BinaryIO
 
 from memory_anchor.admin import nightly
 from memory_anchor.base.files import make_private
-from memory_anchor.base.json_values import Json, Record, items, record, records, text, whole
+from memory_anchor.base.json_values import Json, Record, items, parsed, record, records, text, whole
 from memory_anchor.base.json_values import text as text_of
 from memory_anchor.base.pausing import pause_of
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, Unavailable
 from memory_anchor.domain.rights import purge_digest
-from memory_anchor.extensions.dashboard.access import Session
+from memory_anchor.extensions.dashboard.access import Session, Upload
 from memory_anchor.extensions.dashboard.wording import Words
+from memory_anchor.extensions.transfer import opening
+from memory_anchor.extensions.transfer.commands import TOOL_NAMES
+from memory_anchor.extensions.transfer.transfer_files import import_file
 from memory_anchor.front import doctor
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.passphrase import identity, key_ring, unlock
@@ -188,6 +195,14 @@ def constitution() -> Record:
 Form = Mapping[str, str]
 Action = Callable[[Form, Session, Words], str]
 ITEMS_MAX = 1_000
+EXPORT = "export"
+IMPORTED = (EXPORT, *TOOL_NAMES)
+"""What a file to import may be: our own export, or one file of another tool."""
+IMPORT_BYTES_MAX = 16 << 20
+IMPORT_LINES_MAX = 500
+"""Of one file that comes in by the page, some 50 ms each; `memory-anchor import` takes any number, with progress."""
+IMPORT_SHOWN = 20
+FILE_NAME, FILE_NAME_CHARS = re.compile(r"[^\w.-]+"), 80
 SETTLES = ("keep_new", "keep_old", "keep_both", "merge")
 
 
@@ -349,6 +364,89 @@ def add_source(form: Form, session: Session, words: Words) -> str:
     ask("knowledge_add", human=_signer(form, session), ref=form.get("ref", ""), **given)
     _notify(session, "good", words("knowledge.is_added"))
     return "/knowledge"
+
+
+def offer(form: Form, file: BinaryIO, name: str, session: Session, words: Words) -> Record:
+    """Say what would come of a file, and keep it for `bring_in`; nothing is written. Raises BadInput: it cannot be."""
+    tool, name, unreadable = form.get("tool", ""), PurePath(name.replace("\\", "/")).name, opening.Unreadable()
+    if tool not in IMPORTED or not name:
+        raise BadInput(words("import.no_file"))
+    lines = _lines_of(file, name, tool, unreadable)
+    opening.check_text(name, lines)
+    first = [line for line in (lines.readline(IMPORT_BYTES_MAX) for _ in range(IMPORT_LINES_MAX + 1)) if line.strip()]
+    if len(first) > IMPORT_LINES_MAX:
+        raise BadInput(words("import.too_many", n=IMPORT_LINES_MAX))
+    done = import_file(ask, lines, link.data_dir(), project_dir=link.preamble().project_dir, tick=_untold, dry=True)
+    lines.seek(0)
+    digest = hashlib.file_digest(lines, "sha256").hexdigest()  # type: ignore[arg-type]
+    if session.upload is not None:
+        session.upload.lines.close()
+    session.upload = Upload(name, _project(), digest, lines)
+    wrong: list[Json] = [error["message"] for error in (*unreadable.shown, *done.errors)]
+    for reason in done.reasons:
+        told = reason["message"].removeprefix(f"line {reason['line']}:").strip()
+        wrong.append(f"line {reason['line']}: {told or words('import.own_only')}")
+    contents: list[Json] = [_content_of(line) for line in first[:IMPORT_SHOWN]]
+    return {
+        **{part: count for part, count in asdict(done).items() if isinstance(count, int)},
+        "new": done.added + done.written + done.pending,
+        "refused": done.failed + done.rejected + unreadable.many,
+        "contents": [content for content in contents if content],
+        "wrong": wrong[: opening.ERRORS_SHOWN],
+        "notes": [*done.notes],
+        "name": name,
+        "seen": digest,
+    }
+
+
+def _lines_of(file: BinaryIO, name: str, tool: str, unreadable: opening.Unreadable) -> BinaryIO:
+    """Return a file of a tool as lines of JSON, in a file without a name that ends with it."""
+    if tool == EXPORT:
+        lines = tempfile.TemporaryFile()  # noqa: SIM115 - kept until it is imported, or another one is shown
+        with opening.writing(lines):
+            shutil.copyfileobj(file, lines)
+        return lines
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, FILE_NAME.sub("_", name)[-FILE_NAME_CHARS:])
+        with copy.open("wb") as stream, opening.writing(stream):
+            shutil.copyfileobj(file, stream)
+        try:
+            return opening.lines_of_tool(tool, copy, unreadable, _untold)
+        except BadInput as error:
+            raise BadInput(str(error).replace(str(copy), name)) from None
+
+
+def _untold(_: int) -> None:
+    """Progress that no page shows."""
+
+
+def _content_of(line: bytes) -> str:
+    try:
+        return str(record(parsed(line)).get("content", ""))
+    except ValueError:
+        return ""
+
+
+def bring_in(form: Form, session: Session, words: Words) -> str:
+    """Import the file that was shown: into the inbox, or as the human's own."""
+    upload = session.upload
+    if upload is None or (upload.digest, upload.project) != (form.get("seen", ""), _project()):
+        raise BadInput(words("import.gone"))
+    if form.get("how") not in ("inbox", "own"):
+        raise BadInput(words("import.no_choice"))
+    signer = _signer(form, session)
+    human, folder = (signer if form["how"] == "own" else None), link.preamble().project_dir
+    session.upload = None
+    with upload.lines as lines:
+        done = import_file(ask, lines, link.data_dir(), project_dir=folder, human=human, tick=_untold)
+    new, refused = done.added + done.written, done.failed + done.rejected
+    _notify(session, "good", words("import.done", new=new, pending=done.pending, known=done.skipped))
+    if refused:
+        first = next((error["message"] for error in (*done.errors, *done.reasons)), "")
+        _notify(session, "warning", f"{words('import.refused', n=refused)} {first}")
+    for note in done.notes:
+        _notify(session, "warning", note)
+    return "/" if done.pending else "/timeline"
 
 
 def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:

@@ -12,7 +12,7 @@ import csv
 import hashlib
 import io
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,9 @@ import anyio
 from jinja2 import Environment, FileSystemLoader
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -41,6 +43,8 @@ HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 FORM_BYTES_MAX = 8 << 20
 FORM_FIELDS_MAX = 2_400
+DRAINED_BYTES_MAX = 256 << 20
+"""Of a file that is too large; what is beyond ends the connection."""
 SWITCH, PROJECT = "/project", "memory_anchor.project"
 THEME, THEMES = "memory_anchor_theme", ("auto", "light", "dark")
 YEAR_S = 365 * 24 * 3600
@@ -62,6 +66,7 @@ ACTIONS: dict[str, actions.Action] = {
     "/undo": actions.undo,
     "/memory": actions.change,
     "/add": actions.add,
+    "/import/do": actions.bring_in,
     "/proposal": actions.proposal,
     "/pause": actions.pause,
     "/backup": actions.backup,
@@ -92,6 +97,7 @@ class Dashboard:
             Route("/inbox", self._decide, methods=["POST"]),
             Route("/purge", self._purge, methods=["GET", "POST"]),
             Route("/undo", self._undo),
+            Route("/import", self._import, methods=["GET", "POST"]),
             Route("/doctor", self._doctor, methods=["POST"]),
             *(Route(path, partial(self._act, act), methods=["POST"]) for path, act in ACTIONS.items()),
             Route("/language/{name}", partial(self._chosen, "memory_anchor_lang", tuple(LANGUAGES))),
@@ -227,6 +233,45 @@ class Dashboard:
             return await self._shown(request, "purge", lambda _: typed, report(error).status)
         return await self._shown(request, "purge", lambda _: {"step": step, "found": answer})
 
+    async def _import(self, request: Request) -> Response:
+        kinds: Page = {"tools": actions.IMPORTED, "found": None}
+        if request.method != "POST":
+            return await self._shown(request, "import", lambda _: kinds)
+        form, file = await self._upload(request)
+        session, name = _session(request), file.filename or ""
+
+        def found(words: Words) -> Page:
+            return {**kinds, "found": actions.offer(form, file.file, name, session, words)}
+
+        return await self._shown(request, "import", found)
+
+    async def _upload(self, request: Request) -> tuple[dict[str, str], UploadFile]:
+        """Return a form's fields and its file, read to the end: else its sender would not read why it is refused."""
+        size = 0
+
+        async def bounded() -> AsyncGenerator[bytes, None]:
+            nonlocal size
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= actions.IMPORT_BYTES_MAX:
+                    yield chunk
+                elif size > DRAINED_BYTES_MAX:
+                    break
+
+        if request.headers.get("content-type", "").partition(";")[0] != "multipart/form-data":
+            raise HTTPException(415)
+        try:
+            parts = await MultiPartParser(request.headers, bounded(), max_files=1, max_fields=2).parse()
+        except MultiPartException:
+            raise HTTPException(413 if size > actions.IMPORT_BYTES_MAX else 400) from None
+        if size > actions.IMPORT_BYTES_MAX:
+            raise HTTPException(413)
+        fields = {name: value for name, value in parts.multi_items() if isinstance(value, str)}
+        self._check_token(request, fields)
+        if not isinstance(file := parts.get("file"), UploadFile):
+            raise HTTPException(400)
+        return fields, file
+
     async def _doctor(self, request: Request) -> Response:
         await self._form(request)
         checks = await run_in_threadpool(actions.checks)
@@ -247,9 +292,13 @@ class Dashboard:
         except ValueError:
             raise HTTPException(400) from None
         form = {name: value.replace("\r\n", "\n") for name, value in fields}
-        if not _session(request).knows(request.url.path, _project(request, request.url.path), form.pop("csrf", "")):
-            raise HTTPException(403)
+        self._check_token(request, form)
         return form
+
+    def _check_token(self, request: Request, form: dict[str, str]) -> None:
+        path = request.url.path
+        if not _session(request).knows(path, _project(request, path), form.pop("csrf", "")):
+            raise HTTPException(403)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
@@ -314,6 +363,8 @@ class Dashboard:
     async def _unrouted(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         words, key = self._words(request), f"wrong.{status}"
+        if (status, request.url.path) == (413, "/import"):
+            key = "import.too_large"
         sentence = words(key if key in wording.catalogue(words.language) else "wrong.400")
         return self._html(request, "wrong", {"sentence": sentence}, status)
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -23,7 +23,14 @@ from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.terminal import visible_json
 from memory_anchor.domain.errors import BadInput, NotFound, Refused, StoreBusy
 from memory_anchor.domain.requests.checks import project_id
-from memory_anchor.extensions.transfer.transfer_files import WrongLine
+from memory_anchor.extensions.transfer.opening import (
+    ERRORS_SHOWN,
+    FIRST_BYTES,
+    Unreadable,
+    check_text,
+    lines_of_tool,
+    writing,
+)
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble, run_signed
 from memory_anchor.front.cli.output import (
@@ -80,7 +87,6 @@ def open_session() -> Iterator[Ask]:
             core.close()
 
 
-ERRORS_SHOWN = 20
 TOOL_NAMES = (
     *("claude-md", "agents-md", "claude-auto-memory", "codex-memories", "server-memory", "mem0", "claude-mem"),
     *("basic-memory", "okf", "markdown"),
@@ -88,7 +94,6 @@ TOOL_NAMES = (
 """As in `other_tools.TOOLS`, repeated here so that no other command imports its readers."""
 INTERRUPTED = 130
 BAD_LINES = 2
-FIRST_BYTES = 4096
 EXPORTED = re.compile(rb'\{"(?:id":"[^"]*","(?:version|content)"|kind")')
 """The beginning of a file that `export` wrote."""
 
@@ -217,10 +222,11 @@ def import_(
     if not file and not from_:
         raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
     signer = human_signer(human)
-    unreadable = _Unreadable()
+    unreadable = Unreadable()
     ticker = Ticker("line")
     try:
-        source = _lines_of_tool(from_, file, unreadable, ticker) if from_ else _source(file)
+        path = Path(file) if file else None
+        source = lines_of_tool(from_, path, unreadable, ticker.read) if from_ else _source(file)
         with source as stream, open_session() as ask:
             done = import_file(
                 ask,
@@ -305,35 +311,6 @@ def _ask_project(project: str, lines: int) -> str:
     return project if answer == "keep" else answer if answer == "here" else project_id(answer)
 
 
-@dataclass
-class _Unreadable:
-    """The memories of another tool that cannot be read: how many, and the first of them."""
-
-    many: int = 0
-    shown: list[WrongLine] = field(default_factory=list)
-
-    def add(self, place: str, wrong: str) -> None:
-        self.many += 1
-        if len(self.shown) < ERRORS_SHOWN:
-            self.shown.append({"line": 0, "message": f"{place}: {wrong}"})
-
-
-def _lines_of_tool(tool: str, file: str, unreadable: _Unreadable, ticker: Ticker) -> BinaryIO:
-    """Return another tool's memories as lines of ours. unreadable: gets those that cannot be read."""
-    from memory_anchor.extensions.transfer import other_tools
-    from memory_anchor.extensions.transfer.transfer_files import dumped
-
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
-    with _writing(copy):
-        for number, entry in enumerate(other_tools.read_items(tool, Path(file) if file else None, home=Path.home()), 1):
-            if entry.line is None:
-                unreadable.add(entry.location, entry.problem)
-            else:
-                copy.write(dumped(entry.line).encode("utf-8", "replace") + b"\n")
-            ticker.at(number, what="read")
-    return copy
-
-
 def _origins(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
     """Return where these lines of `_lines_of_tool` come from, by reading once more: few of many lines are wrong."""
     from memory_anchor.extensions.transfer import other_tools
@@ -346,16 +323,6 @@ def _origins(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
     return {number: entry.location for number, entry in enumerate(lines, 1) if number in numbers}
 
 
-@contextmanager
-def _writing(copy: BinaryIO) -> Iterator[None]:
-    """Turn an error of the disk that holds a temporary file into one of ours."""
-    try:
-        yield
-    except OSError as error:
-        copy.close()
-        raise file_error(error, Path(tempfile.gettempdir())) from error
-
-
 def _source(file: str) -> BinaryIO:
     """Return the file to read, which must be seekable: standard input is copied to a temporary file."""
     if file != "-":
@@ -363,33 +330,15 @@ def _source(file: str) -> BinaryIO:
             if Path(file).exists() and not Path(file).is_file():  # a device would never end, a pipe never begin
                 raise BadInput(f"{file} is no regular file; allowed is a file of JSON lines, or - for standard input")
             stream = Path(file).open("rb")  # noqa: SIM115 - the caller's with closes it
-            _check_text(file, stream)
+            check_text(file, stream)
             return stream
         except FileNotFoundError:
             raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None
         except OSError as error:
             raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file of JSON lines") from error
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
-    with _writing(copy):
+    with writing(copy):
         while chunk := sys.stdin.buffer.read(1 << 20):
             copy.write(chunk)
-    _check_text("standard input", copy)
+    check_text("standard input", copy)
     return copy
-
-
-def _check_text(name: str, stream: BinaryIO) -> None:
-    """Raise BadInput where the first bytes are no UTF-8 text."""
-    stream.seek(0)
-    start = stream.read(FIRST_BYTES)
-    stream.seek(0)
-    cures = {
-        b"\xff\xfe": "is UTF-16; `iconv -f UTF-16 -t UTF-8` converts it",
-        b"\xfe\xff": "is UTF-16; `iconv -f UTF-16 -t UTF-8` converts it",
-        b"\x1f\x8b": "is compressed; `gunzip` it, or give a backup to `memory-anchor backup restore`",
-    }
-    cure = next((cures[sign] for sign in cures if start.startswith(sign)), "")
-    if not cure and b"\0" in start:
-        cure = "is no text; allowed is what `memory-anchor export` wrote, or --from TOOL"
-    if cure:
-        stream.close()
-        raise BadInput(f"{name} {cure}")

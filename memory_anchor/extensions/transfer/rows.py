@@ -128,9 +128,13 @@ class Moving:
                     if written.outcome is Outcome.REJECTED:
                         reasons.append(transfer.LineError(number, f"line {number}: {written.reason}"))
         if request.dry:
-            repeats = sum(version.version_id in present for _, version in versions)
-            counts["skipped"] += repeats
-            counts["added"] = len(versions) - repeats
+            new_versions = [(number, version) for number, version in versions if version.version_id not in present]
+            for number, version in new_versions:
+                if why := rights.import_refusal(caller, version, None, reads=audiences(self._actor.scope)):
+                    errors.append(transfer.LineError(number, f"line {number}: {why}"))
+                else:
+                    counts["added"] += 1
+            counts["skipped"] += len(versions) - len(new_versions)
             return {**counts, "errors": [asdict(e) for e in errors], "reasons": [asdict(r) for r in reasons]}
         merged = transfer.merge(
             store,

@@ -242,6 +242,9 @@ class Ticker:
             self._shown = done
             sys.stderr.write(f"{text}\n")
 
+    def read(self, done: int) -> None:
+        self.at(done, what="read")
+
     def end(self) -> None:
         if self._live:
             sys.stderr.write("\r\x1b[K")
