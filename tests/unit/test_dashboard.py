@@ -533,6 +533,40 @@ def test_colours_are_the_readers_choice(browser: Browser) -> None:
     assert browser.get("/theme/pink").status == 404
 
 
+PORTS = ("8080", "9090", "7070")
+
+
+def test_a_chain_of_replacements_is_drawn_whole_from_each_of_its_memories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: who replaced whom, over several memories, as a picture with a table beside it that says the same."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human = human_of(house.data)
+        alone = house.add("alone", "The vents are oiled in May", confidence=0.95)
+        for port in PORTS:
+            house.add(port, f"The pump API now listens on port {port}, no longer on the one before", confidence=0.95)
+            if record := next(iter(link.call("inbox")["items"]), None):
+                memory = record["memory"]
+                link.call("settle", human=human, id=memory["id"], resolution="keep_new", seen=stamps_of(record))
+        names = [house.ids[port] for port in PORTS]
+        states = [link.call("show", id=name)["memory"]["status"] for name in names]
+        assert states == ["superseded", "superseded", "active"]
+        browser = house.browser()
+        for name in names:
+            page = browser.get(f"/memory/{name}").text
+            section = page[page.index('id="h-chain"') :].partition("</section>")[0]
+            drawn, listed = (part for part in section.split("<tbody>"))
+            assert re.findall(r"port (\d+), no longer on the one before\"", drawn) == list(PORTS)
+            assert re.findall(r"port (\d+),", listed) == list(PORTS)
+            assert listed.count("this one") == 1
+        assert 'id="h-chain"' not in browser.get(f"/memory/{alone}").text
+
+
+def stamps_of(item: dict[str, Any]) -> list[str]:
+    return review.version_stamps([item["memory"], *item["against"]])
+
+
 def test_an_open_page_is_told_what_is_written_meanwhile(
     house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,8 @@ LISTED: Mapping[str, tuple[str | None, ...]] = {
 }
 """The statuses that a filter's value reads; any other value is a status. live: those that a plain search finds."""
 STRENGTHS = ("vivid", "fading", "faded")
+CHAIN_MAX = 12
+"""Memories that are looked up after one, and drawn of a chain, the newest."""
 NAMED_MAX = 20
 """Citations of memories that are shown with their text instead of an id."""
 FORECAST_DAYS = (0, 3, 7, 14, 21, 30, 45, 60, 90, 120, 150, 180)
@@ -320,6 +322,7 @@ def memory(name: str, words: Words, before: str = "") -> Page:
         old = content
     fades = _fades(text(shown["id"]), words)
     links = [{name: str(link[name]) for name in ("id", "kind", "text")} for link in records(shown.get("links"))]
+    chain = _chain(shown, steps)
     return {
         "memory": {**shown, "citations": _named(records(shown.get("citations")))},
         "steps": steps[::-1],
@@ -327,8 +330,43 @@ def memory(name: str, words: Words, before: str = "") -> Page:
         "fades": fades,
         "life": _life(shown, steps, fades, words),
         "graph": pictures.graph(links),
+        "chain": chain,
+        "chain_picture": pictures.chain([text(one["id"]) for one in chain]),
         "seen": version_stamps([shown])[0],
     }
+
+
+def _chain(shown: Record, steps: Sequence[Mapping[str, object]]) -> list[Record]:
+    """Return what one memory replaced and what replaced it in turn, the oldest first; [] where it stands alone.
+
+    steps: of its history.
+    """
+    chain = [shown]
+    with contextlib.suppress(MemoryAnchorError):  # erased, or another reader's: the chain begins or ends there
+        while len(chain) < CHAIN_MAX and (after := _linked(chain[-1], "replaced_by")):
+            chain.append(record(actions.ask("show", id=after)["memory"]))
+    with contextlib.suppress(MemoryAnchorError):
+        while len(chain) < CHAIN_MAX and (before := _replaced(chain[0], steps)):
+            chain.insert(0, before)
+            steps = records(actions.ask("history", id=before["id"])["steps"])
+    return chain if len(chain) > 1 else []
+
+
+def _replaced(memory: Record, steps: Sequence[Mapping[str, object]]) -> Record | None:
+    """Return what a memory took the place of: what it names, or what it contradicted until that was settled."""
+    named = (str(step.get("came_from") or "").partition("@")[0] for step in steps)
+    if before := next((name for name in named if name not in ("", memory["id"])), ""):
+        return record(actions.ask("show", id=before)["memory"])
+    changes = (record(step["changes"]).get("disputes") for step in steps)  # type: ignore[arg-type]
+    for name in [text(name) for change in changes if change for name in items(items(change)[0])][:CHAIN_MAX]:
+        other = record(actions.ask("show", id=name)["memory"])
+        if _linked(other, "replaced_by") == memory["id"]:
+            return other
+    return None
+
+
+def _linked(memory: Record, kind: str) -> str:
+    return next((text(link["id"]) for link in records(memory.get("links")) if link["kind"] == kind), "")
 
 
 def _life(shown: Record, steps: Sequence[Page], fades: Sequence[tuple[int, int]], words: Words) -> pictures.Life:

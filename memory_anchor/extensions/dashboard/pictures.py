@@ -18,6 +18,7 @@ DAY_LABELS = 6
 AROUND_MAX = 12
 """Memories drawn around one; the list beside it has all."""
 GRAPH_WIDTH, GRAPH_HEIGHT = 720, 360
+CHAIN_STEP = 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,14 @@ class Node:
     kind: str
     text: str
     anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Memories from the top down, each at its y, over this height."""
+
+    places: tuple[Tick, ...]
+    height: int
 
 
 def ticks(most: float) -> list[int]:
@@ -158,3 +167,12 @@ def graph(links: Sequence[Mapping[str, str]]) -> tuple[Node, ...]:
         anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
         nodes.append(Node(round(x, 1), round(y, 1), link["id"], link["kind"], link["text"], anchor))
     return tuple(nodes)
+
+
+def chain(names: Sequence[str]) -> Chain:
+    """Return where memories that replaced each other stand, the oldest at the top.
+
+    >>> [place.at for place in chain(["a", "b"]).places], chain(["a", "b"]).height
+    ([24, 80], 112)
+    """
+    return Chain(tuple(Tick(24 + at * CHAIN_STEP, name) for at, name in enumerate(names)), len(names) * CHAIN_STEP)
