@@ -8,33 +8,28 @@ profile, budgets, a stricter gate and the usage of collections, never where memo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import ConfigDict, Field, SecretStr, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from memory_anchor.base.bounded_yaml import read_file
 from memory_anchor.base.json_values import Json, kind_of, parsed, record
-from memory_anchor.base.switches import ALLOWED, parse_switch
+from memory_anchor.base.setting_groups import Group, Switch, masked_names
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions import installed
 
+G = TypeVar("G", bound=Group)
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE", "NO_MEMORY"})
 """Environment names that are not settings."""
-LORE_WAYS = "names of speakers are always scanned, and how a key is matched stands at its entry; leave it out"
-GONE = {
-    "store.records": "one `serve` answers for a memory, with its data directory on a volume; leave it out",
-    **{f"lorebook.{name}": LORE_WAYS for name in ("include_names", "case_sensitive", "match_whole_words")},
-}
-TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
-SECRETS = ("database.url", "store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
-"""Settings that are never shown; of `TOKENS` the names are the secrets."""
-TOKEN_SHOWN, TOKEN_LONG, VALUE_SHOWN = 4, 12, 80
+VALUE_SHOWN = 80
 SHAPES = {
     **dict.fromkeys(("model_type", "dict_type", "mapping_type"), "allowed is a mapping of names to values"),
     **dict.fromkeys(("tuple_type", "list_type"), "allowed is a list"),
@@ -54,17 +49,6 @@ JobName = Literal[
 ]  # fmt: skip
 """Jobs whose interval a user may set."""
 
-
-def _switched(value: str | bool) -> bool:
-    try:
-        return parse_switch(str(value))
-    except ValueError:
-        raise PydanticCustomError("switch", ALLOWED) from None
-
-
-Switch = Annotated[bool, BeforeValidator(_switched)]
-"""On or off, in the words that bridge and commands accept too."""
-
 Weight = Literal[
     "dense", "words", "next", "near", "answers", "conversation", "talk", "name", "asks", "when", "number", "said",
     "time", "tags", "layer", "abroad", "newer", "prior", "rerank",
@@ -72,11 +56,7 @@ Weight = Literal[
 """Names in `retrieval.weights`; `recall/ranking` says what each counts."""
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ScopeSettings(_Group):
+class ScopeSettings(Group):
     account: str = "local"
     user: str = "me"
     agent: str = ""
@@ -85,11 +65,11 @@ class ScopeSettings(_Group):
     """Whether an agent reads its private memories of one project in every other."""
 
 
-class DatabaseSettings(_Group):
+class DatabaseSettings(Group):
     url: SecretStr = SecretStr("")
 
 
-class StoreSettings(_Group):
+class StoreSettings(Group):
     """url: of a Qdrant server, or comma-separated nodes of one cluster. shard_number, replication_factor,
     write_consistency_factor: 0 leaves it to the server (docs/qdrant.md)."""
 
@@ -115,7 +95,7 @@ API_EMBEDDERS: frozenset[str] = frozenset(get_args(ApiEmbedderKind))
 """Kinds of embedder whose rows come over a network."""
 
 
-class EmbedderSettings(_Group):
+class EmbedderSettings(Group):
     kind: EmbedderKind = "auto"
     model: str = ""
     dimensions: int = Field(0, ge=0, le=8192)
@@ -126,7 +106,7 @@ class EmbedderSettings(_Group):
     document_prompt: str = Field("", max_length=500)
 
 
-class ModelSettings(_Group):
+class ModelSettings(Group):
     """command: of kind `command`, the program and its arguments; runs_a_day: how often it may be started."""
 
     kind: Literal["none", "anthropic", "openai", "command"] = "none"
@@ -139,7 +119,7 @@ class ModelSettings(_Group):
     runs_a_day: int = Field(50, ge=0, le=10_000)
 
 
-class BudgetSettings(_Group):
+class BudgetSettings(Group):
     """Tokens a layer may take in a built context (strategy 5.2); `operations` comes out of the model's window."""
 
     identity: int = Field(500, ge=50, le=4000)
@@ -151,16 +131,7 @@ class BudgetSettings(_Group):
     knowledge: int = Field(500, ge=0, le=20_000)
 
 
-class LorebookSettings(_Group):
-    """How lorebooks are scanned that do not say it themselves (docs/lorebook.md)."""
-
-    scan_depth: int = Field(2, ge=0, le=1000)
-    recursive: Switch = False
-    max_recursion_steps: int = Field(0, ge=0, le=1000)
-    budget_tokens: int = Field(500, ge=0, le=50_000)
-
-
-class GateCaps(_Group):
+class GateCaps(Group):
     human: float = Field(1.0, ge=0, le=1)
     agent: float = Field(0.95, ge=0, le=1)
     extracted_quoted: float = Field(0.9, ge=0, le=1)
@@ -169,7 +140,7 @@ class GateCaps(_Group):
     system: float = Field(1.0, ge=0, le=1)
 
 
-class GateSettings(_Group):
+class GateSettings(Group):
     """Strategy section 2, L3: >= active is stored, >= pending waits for review, below is rejected."""
 
     active: float = Field(0.9, ge=0, le=1)
@@ -177,19 +148,19 @@ class GateSettings(_Group):
     caps: GateCaps = GateCaps()
 
 
-class ConstitutionSettings(_Group):
+class ConstitutionSettings(Group):
     min_interval_s: int = Field(0, ge=0, le=31_536_000)
     distinct_approvers: Switch = False
 
 
-class ConflictSettings(_Group):
+class ConflictSettings(Group):
     """policy: type of the new memory -> how a contradiction is settled that does not say that something changed.
     `merge` needs a language model. Other types ask the user."""
 
     policy: Mapping[FactType, Literal["keep_new", "keep_old", "merge", "ask_user"]] = Field(default_factory=dict)
 
 
-class LifecycleSettings(_Group):
+class LifecycleSettings(Group):
     """noise: spread of a constant random offset to each memory's activation. half_life_days: type -> days in which an
     unused memory of it loses half its strength. intervals_h: job -> hours between two runs. recent_days: a memory used
     within them is not forgotten."""
@@ -209,21 +180,14 @@ class LifecycleSettings(_Group):
     idle_conversation_s: int = Field(1800, ge=1)
 
 
-class BackupSettings(_Group):
+class BackupSettings(Group):
     """Automatic backups, in `backups/` of the data directory. every_h: hours between two, 0: none. keep: the newest."""
 
     every_h: int = Field(24, ge=0, le=8_760)
     keep: int = Field(7, ge=1, le=365)
 
 
-class SessionsSettings(_Group):
-    """keep: whether what was adopted of agents' sessions stays when the agent deletes its file: always, never, or for
-    so many days."""
-
-    keep: str = Field("always", pattern=r"^(always|never|[0-9]{1,5})$")
-
-
-class RetrievalSettings(_Group):
+class RetrievalSettings(Group):
     """Switches of recall; docs/retrieval.md has the weights and what each measured."""
 
     priors: Switch = True
@@ -237,13 +201,13 @@ class RetrievalSettings(_Group):
     cache_ttl_s: float = Field(60.0, ge=0, le=3600)
 
 
-class VariantSettings(_Group):
+class VariantSettings(Group):
     """Another configuration of recall that a served memory offers, for comparing the two."""
 
     retrieval: RetrievalSettings = RetrievalSettings()
 
 
-class ExtractionSettings(_Group):
+class ExtractionSettings(Group):
     """mode: `auto` is `first-person` where the client has a hook that can ask, else `tool-call`. active: what a hook
     finds of the user's own rules, preferences and decisions, word for word, counts at once; else it waits."""
 
@@ -261,7 +225,7 @@ class ExtractionSettings(_Group):
         return self.mode in ("auto", "first-person") and self.trigger != "manual"
 
 
-class AgentLifecycle(_Group):
+class AgentLifecycle(Group):
     """How jobs treat this agent's memories; the default is `lifecycle`. enabled false: jobs neither forget nor merge
     them. decay_factor: of the priority, a day without use. max_entries: active memories of this agent above which
     its least used are archived. merge_threshold: cosine."""
@@ -273,14 +237,14 @@ class AgentLifecycle(_Group):
     forget_threshold: float | None = Field(None, ge=0, le=100)
 
 
-class AgentRetrieval(_Group):
+class AgentRetrieval(Group):
     """Which priors count when this agent searches; both are bounded by `retrieval.weights.prior`."""
 
     apply_time_decay: Switch = False
     apply_frequency_boost: Switch = True
 
 
-class AgentSettings(_Group):
+class AgentSettings(Group):
     """Settings of the agent of this name. enabled false: its sessions are not remembered automatically; what it saves
     itself stays. collection: where its memories without a visibility go; agents with the same one share them, and
     `collections.NAME.usage` says who may write there. Empty: to the project.
@@ -293,58 +257,18 @@ class AgentSettings(_Group):
     retrieval: AgentRetrieval = AgentRetrieval()
 
 
-class CollectionSettings(_Group):
+class CollectionSettings(Group):
     usage: Literal["knowledge", "memory", "hybrid"] = "memory"
 
 
-class JwtSettings(_Group):
-    """Tokens of your own issuer, for our address (audience); a token without role_claim may only read."""
-
-    issuer: str = ""
-    audience: str = ""
-    jwks_url: str = ""
-    account: str = ""
-    account_claim: str = ""
-    user_claim: str = "sub"
-    role: Literal["reader", "writer", "approver", "admin"] = "writer"
-    role_claim: str = ""
-    leeway_s: int = Field(30, ge=0, le=300)
-
-
-class HttpSettings(_Group):
-    host: str = "127.0.0.1"
-    port: int = Field(8377, ge=0, le=65_535)
-    tokens: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """Bearer token -> account. As JSON, which is what is shown and kept, tokens are masked."""
-    requests_per_minute: int = Field(600, ge=1, le=1_000_000)  # of one key or token
-    at_once: int = Field(16, ge=1, le=1_000)  # requests of /v1 at work; four times as many wait
-    tls_cert: str = ""
-    tls_key: str = ""
-    traces_url: str = ""  # an OTLP collector, e.g. http://127.0.0.1:4318/v1/traces; empty: nothing is traced
-    jwt: JwtSettings = JwtSettings()
-
-    @field_serializer("tokens", when_used="json")
-    def _masked(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        return {masked_tokens(tokens)[token]: account for token, account in tokens.items()}
-
-
-class RemoteSettings(_Group):
-    """A served memory used as well as the local one (docs/devices.md). key: as printed by `keys create` there. project:
-    its id there, "" for the key's. connect_s, search_s, write_s: hard limits of one call."""
-
-    url: str = ""
-    key: SecretStr = SecretStr("")
-    project: str = ""
-    connect_s: float = Field(0.3, gt=0, le=30)
-    search_s: float = Field(1.0, gt=0, le=60)
-    write_s: float = Field(5.0, gt=0, le=60)
-
-
-class EngineSettings(_Group):
+class EngineSettings(Group):
     idle_exit_s: int = Field(600, ge=1)
 
 
-class Settings(_Group):
+class CoreSettings(Group):
+    """The core's settings; an extension's groups are beside them in `Settings`."""
+
+    model_config = ConfigDict(defer_build=True)
     data_dir: str = ""
     project_dir: str = ""
     profile: Profile = "standard"
@@ -363,14 +287,32 @@ class Settings(_Group):
     lifecycle: LifecycleSettings = LifecycleSettings()
     backup: BackupSettings = BackupSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
-    sessions: SessionsSettings = SessionsSettings()
     variants: Mapping[str, VariantSettings] = Field(default_factory=dict)
-    lorebook: LorebookSettings = LorebookSettings()
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
     collections: Mapping[str, CollectionSettings] = Field(default_factory=dict)
-    http: HttpSettings = HttpSettings()
-    remote: RemoteSettings = RemoteSettings()
     engine: EngineSettings = EngineSettings()
+
+    def group(self, kind: type[G]) -> G:
+        """Return the group of an extension."""
+        return next(value for value in self.__dict__.values() if type(value) is kind)
+
+
+GROUPS = {name: kind for extension in installed() for name, kind in extension.settings().items()}
+SECRET_NAMES = tuple(f"{name}.{secret}" for name, kind in GROUPS.items() for secret in kind.SECRET_NAMES)
+"""Settings of which the names are the secrets."""
+SECRETS = ("database.url", "store.api_key", "embedder.api_key", "llm.api_key", *SECRET_NAMES)
+"""Settings that are never shown."""
+GONE = {
+    "store.records": "one `serve` answers for a memory, with its data directory on a volume; leave it out",
+    **{f"{name}.{gone}": what for name, kind in GROUPS.items() for gone, what in kind.GONE.items()},
+}
+"""Setting that is gone -> what serves instead."""
+
+if TYPE_CHECKING:
+    Settings = CoreSettings
+else:
+    fields = {name: (kind, kind()) for name, kind in GROUPS.items()}
+    Settings = create_model("Settings", __base__=CoreSettings, __module__=__name__, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,41 +335,32 @@ def load_settings(
     Raises BadInput: an unknown name, a value out of range, a file that is not YAML, or a project file that sets what
     a project may not.
     """
-    merged: dict[str, Json] = {}
-    origins: dict[str, str] = {}
+    merged, origins = dict[str, Json](), dict[str, str]()
     if user_file is not None:
         merge(merged, read_file(user_file), f"{user_file}", origins)
     if project_dir is not None:
-        project_values = read_file(project_dir / PROJECT_FILE, is_foreign=True)
-        _check_project(project_values, merged, project_dir / PROJECT_FILE)
-        merge(merged, project_values, f"{project_dir / PROJECT_FILE}", origins)
+        _merge_project(merged, project_dir, origins)
     merge(merged, from_env(env), "environment", origins)
     merge(merged, dict(arguments or {}), "argument", origins)
     settings = _validated(merged, origins)
-    names = {f"{TOKENS}.{token}": f"{TOKENS}.{shown}" for token, shown in masked_tokens(settings.http.tokens).items()}
+    masked = {group: masked_names(attrgetter(group)(settings)) for group in SECRET_NAMES}
+    names = {f"{group}.{name}": f"{group}.{shown}" for group in masked for name, shown in masked[group].items()}
     return LoadedSettings(settings, {names.get(name, name): origin for name, origin in origins.items()})
-
-
-def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
-    """Return token -> how it is shown: the first characters of a long one, and no two alike."""
-    shown: dict[str, str] = {}
-    for token in tokens:
-        head = f"{token[:TOKEN_SHOWN]}…" if len(token) >= TOKEN_LONG else "…"
-        alike = sum(name.partition(" ")[0] == head for name in shown.values())
-        shown[token] = f"{head} {alike + 1}" if alike else head
-    return shown
 
 
 def with_project_file(settings: Settings, project_dir: Path) -> Settings:
     """Return the settings with one project's file applied."""
-    project_values = read_file(project_dir / PROJECT_FILE, is_foreign=True)
-    if not project_values:
-        return settings
-    _check_project(project_values, settings.model_dump(), project_dir / PROJECT_FILE)
-    merged = settings.model_dump()
-    origins: dict[str, str] = {}
-    merge(merged, project_values, str(project_dir / PROJECT_FILE), origins)
-    return _validated(merged, origins)
+    merged, origins = settings.model_dump(), dict[str, str]()
+    return _validated(merged, origins) if _merge_project(merged, project_dir, origins) else settings
+
+
+def _merge_project(merged: dict[str, Json], project_dir: Path, origins: dict[str, str]) -> bool:
+    """Merge a project's file into the sources before it; return whether it says anything."""
+    path = project_dir / PROJECT_FILE
+    values = read_file(path, is_foreign=True)
+    _check_project(values, merged, path)
+    merge(merged, values, f"{path}", origins)
+    return bool(values)
 
 
 def _validated(merged: Mapping[str, Json], origins: Mapping[str, str]) -> Settings:
@@ -457,9 +390,9 @@ def _sentence(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     name = ".".join(parts)
     near = (origin for key, origin in origins.items() if key.startswith(name) or name.startswith(f"{key}."))
     source = next(near, "settings")
-    if name.startswith(f"{TOKENS}."):
-        token = name.removeprefix(f"{TOKENS}.")
-        name = f"{TOKENS}.{masked_tokens([token])[token]}"
+    if group := next((group for group in SECRET_NAMES if name.startswith(f"{group}.")), ""):
+        secret = name.removeprefix(f"{group}.")
+        name = f"{group}.{masked_names([secret])[secret]}"
     if name in GONE:
         return f"{name} in {source} is gone: {GONE[name]}"
     if error["type"] == "extra_forbidden":
@@ -546,8 +479,8 @@ def _value(name: str, text: str) -> Json:
 
 
 def _variable_shown(name: str) -> str:
-    head = f"{ENV_PREFIX}{TOKENS.upper().replace('.', '__')}__"
-    return f"{head}…" if name.upper().startswith(head) else name
+    heads = [f"{ENV_PREFIX}{group.upper().replace('.', '__')}__" for group in SECRET_NAMES]
+    return next((f"{head}…" for head in heads if name.upper().startswith(head)), name)
 
 
 def merge(

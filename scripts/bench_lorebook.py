@@ -18,7 +18,7 @@ from typing import Any
 
 from memory_anchor.extensions.lorebook.lorebook import read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 
 SYLLABLES = ("ka", "lo", "mi", "ren", "tos", "vel", "dra", "zi", "nor", "pha")
 HAN = "龙城港雪塔林海火山河桥门剑书影星月风雷云"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from memory_anchor.admin.merges import ProjectBelongings
     from memory_anchor.admin.purge import Holder
+    from memory_anchor.base.setting_groups import Group
     from memory_anchor.context.context import ContextSources
     from memory_anchor.domain.model import Actor, RetrievedSnippet, SearchAnswer, WriteOutcome
     from memory_anchor.domain.requests.fields import BaseRequest
@@ -66,14 +67,15 @@ class Running:
     moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}
 
 
-Part = Literal["commands", "rows"]
+Part = Literal["commands", "rows", "settings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
     """What the core may ask of an extension.
 
-    brings: its modules that the core reads, each by one name: `commands` (`register`), `rows` (`ROWS`).
+    brings: its modules that the core reads, each by one name: `commands` (`register`), `rows` (`ROWS`), `settings`
+    (`GROUPS`).
     start: begins its work in a process, None for nothing to begin.
     purged: called in the terminal after a human purged these ids.
     """
@@ -92,6 +94,11 @@ class Extension:
         """Return its use cases in the table."""
         rows: Sequence[Row] = self._module("rows").ROWS if "rows" in self.brings else ()
         return rows
+
+    def settings(self) -> Mapping[str, type[Group]]:
+        """Return its groups of the settings file, by name."""
+        groups: Mapping[str, type[Group]] = self._module("settings").GROUPS if "settings" in self.brings else {}
+        return groups
 
     def _module(self, part: Part) -> ModuleType:
         return import_module(f"memory_anchor.extensions.{self.name}.{part}")

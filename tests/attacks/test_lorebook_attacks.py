@@ -13,8 +13,8 @@ import pytest
 from memory_anchor.extensions.lorebook import lorebook_keys, lorebook_scan
 from memory_anchor.extensions.lorebook.lorebook import Lorebook, capped, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.extensions.lorebook.use_cases import lore_of
-from memory_anchor.settings import LorebookSettings
 
 MANY = 2_000
 

@@ -15,7 +15,7 @@ from figures import figure
 
 from memory_anchor.domain.model import Trust
 from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from memory_anchor.extensions.lorebook.lorebook_scan import (
     LoreScanner,
     LoreVerdict,
 )
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 
 FIXTURES = Path(__file__).parents[1] / "corpora" / "lorebook"
 

@@ -61,7 +61,7 @@ BUDGETS: dict[str, int] = {
     "__main__": 76,
     "adapters": 7975,
     "admin": 2435,
-    "base": 1944,
+    "base": 1975,
     "context": 1050,
     "domain": 2633,
     "domain.requests": 1387,
@@ -71,9 +71,9 @@ BUDGETS: dict[str, int] = {
     "extensions.evaluation": 899,
     "extensions.knowledge": 3655,
     "extensions.library": 930,
-    "extensions.lorebook": 1300,
+    "extensions.lorebook": 1330,
     "extensions.prompts": 1300,
-    "extensions.service": 3631,
+    "extensions.service": 3690,
     "extensions.sessions": 2730,
     "extensions.transfer": 2145,
     "front": 9010,
@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "process": 950,
     "recall": 5885,
     "runtime": 4285,
-    "settings": 579,
+    "settings": 500,
     "store": 2365,
     "testing": 188,
     "upkeep": 2919,
@@ -295,7 +295,8 @@ def test_few_files_are_there_for_one_other_alone() -> None:
         for name in MODULES.keys() & imported(place):
             importers.setdefault(name, set()).add(place)
 
-    for name in importers.keys() & {name for name in MODULES if name.endswith((".commands", ".rows", ".calls"))}:
+    brought = (".commands", ".rows", ".settings", ".calls")
+    for name in importers.keys() & {name for name in MODULES if name.endswith(brought)}:
         importers[name].add(MODULES[name].rpartition("/")[0] + "/extension.py")  # which names it in `brings`
     lists = {"front/cli/app.py", *(place for place in PLACES if place.endswith("/extension.py"))}
     alone = [name for name, found in importers.items() if len(found - lists) == 1 == len(found)]

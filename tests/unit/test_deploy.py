@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from memory_anchor.extensions.service.http_access import BODY_BYTES_MAX
+from memory_anchor.extensions.service.settings import HttpSettings
 from memory_anchor.runtime import env_names
-from memory_anchor.settings import HttpSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

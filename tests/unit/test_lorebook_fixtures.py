@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from tests.unit.lorekit import admitted, fixture, scan
 
 ADDS: list[tuple[str, str, list[str]]] = [

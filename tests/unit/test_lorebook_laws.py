@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.extensions.lorebook.lorebook import read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_keys import KeyIndex
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from tests.unit.lorekit import admitted, scan
 
 WORDS = ("a1", "b1", "c1", "d1", "龙", "red door", "Rose", "/a./")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from tests.unit.lorekit import admitted, book, scan, verdict, why
 
 RECURSIVE = LorebookSettings(recursive=True)

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.extensions import installed
 from memory_anchor.front.cli.app import app
 from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.settings import Settings, Weight, load_settings, with_project_file
+from memory_anchor.settings import GONE, CoreSettings, Settings, Weight, load_settings, with_project_file
 
 
 def prefixed(env: dict[str, str]) -> dict[str, str]:
@@ -205,3 +206,26 @@ def test_a_file_that_says_a_thing_twice_is_refused(tmp_path: Path, text: str) ->
 def test_the_weights_are_those_of_the_ranking() -> None:
     """Rule settings.names: kept beside the settings so that a wrong one is refused where settings are read."""
     assert set(get_args(Weight)) == {item.name for item in fields(RankingWeights)}
+
+
+def test_each_extension_brings_its_groups_and_the_core_has_none_of_them() -> None:
+    """Rule seam: a group of the settings file lives with what it sets; no two bring one name."""
+    brought = [(name, kind) for extension in installed() for name, kind in extension.settings().items()]
+
+    assert {"lorebook", "sessions", "http", "remote"} <= {name for name, _ in brought}
+    assert len({name for name, _ in brought}) == len(brought)
+    assert not {name for name, _ in brought} & CoreSettings.model_fields.keys()
+    assert Settings.model_fields.keys() == CoreSettings.model_fields.keys() | {name for name, _ in brought}
+    assert all(kind.__module__.startswith("memory_anchor.extensions.") for _, kind in brought)
+
+
+@pytest.mark.parametrize("name", sorted(GONE))
+def test_a_setting_that_is_gone_is_one_sentence_on_what_serves_instead(name: str, tmp_path: Path) -> None:
+    """Rule settings.gone: also one of an extension's group."""
+    group, _, last = name.partition(".")
+    (tmp_path / "config.yaml").write_text(f"{group}: {{{last}: true}}\n", encoding="utf-8")
+
+    with pytest.raises(BadInput) as refused:
+        load_settings(env={}, user_file=tmp_path / "config.yaml")
+
+    assert str(refused.value) == f"{name} in {tmp_path / 'config.yaml'} is gone: {GONE[name]}"

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from memory_anchor.extensions.lorebook.lorebook import Lorebook, LoreEntry, capped
 from memory_anchor.extensions.lorebook.lorebook_keys import Key, KeyIndex, keys_of, secondary_keys_of
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.settings import LorebookSettings
 
 TEXT_CHARS_MAX = 100_000
 """Characters of one message; the rest is not scanned."""

@@ -24,7 +24,7 @@ from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavai
 from memory_anchor.domain.model import Scope, Trust
 from memory_anchor.extensions.lorebook.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreScanner
-from memory_anchor.settings import LorebookSettings
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.use_cases.services import Services
 
 BOOKS_MAX = 64

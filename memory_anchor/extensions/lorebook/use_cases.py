@@ -22,6 +22,7 @@ from memory_anchor.extensions.lorebook import requests
 from memory_anchor.extensions.lorebook.lorebook import Lorebook, capped
 from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScan, LoreScanner, LoreVerdict, Why
 from memory_anchor.extensions.lorebook.lorebooks import BookRecord, book_name, books_of, home_of
+from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.extensions.prompts.transcript import content_text
 from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.safety import cleaned
@@ -44,7 +45,7 @@ class LorebookUseCases:
         self._writes, self._services, self._actor = writes, writes.services, writes.actor
         self._store = books_of(writes.services)
         self._home = home_of(writes.services.data_dir, writes.actor.scope)
-        self._settings = writes.project.settings.lorebook
+        self._settings = writes.project.settings.group(LorebookSettings)
 
     @use_case(requests.AddLorebook)
     def add(self, request: requests.AddLorebook) -> dict[str, Json]:

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
 def _start(core: Core) -> Running:
     """Ask the served memory that the settings name. Raises BadInput: its address or key is none."""
-    if not core.settings.remote.url:
+    from memory_anchor.extensions.service.settings import RemoteSettings
+
+    settings = core.settings.group(RemoteSettings)
+    if not settings.url:
         return Running()
     from memory_anchor.adapters.system import new_token
     from memory_anchor.extensions.service.remote import RemoteMemory
 
-    remote = RemoteMemory(core.settings.remote, core.data_dir, new_token=new_token, monotonic=core.services.monotonic)
+    remote = RemoteMemory(settings, core.data_dir, new_token=new_token, monotonic=core.services.monotonic)
     return Running(remote=remote, close=remote.close)
 
 
-EXTENSION = Extension(name="service", brings=("commands", "rows"), start=_start)
+EXTENSION = Extension(name="service", brings=("commands", "rows", "settings"), start=_start)

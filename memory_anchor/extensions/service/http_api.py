@@ -62,6 +62,7 @@ from memory_anchor.extensions.service.http_v1 import (
 from memory_anchor.extensions.service.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA, JwtIssuer
 from memory_anchor.extensions.service.keys import KeyFile
 from memory_anchor.extensions.service.limits import Places
+from memory_anchor.extensions.service.settings import HttpSettings
 from memory_anchor.extensions.service.telemetry import CONTENT_TYPE, Telemetry
 from memory_anchor.extensions.service.tracing import Traces
 from memory_anchor.extensions.service.variants import VariantChoice
@@ -132,7 +133,8 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'prompt'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit)
     check_credentials(settings, keys, core.clock.now())
-    jwt, issuer = settings.http.jwt, None
+    http = settings.group(HttpSettings)
+    jwt, issuer = http.jwt, None
     if jwt.issuer or jwt.audience or jwt.jwks_url:
         issuer = JwtIssuer(jwt, account=settings.scope.account, fetch=fetch_keys, monotonic=time.monotonic)
     variants = VariantChoice(core)
@@ -164,8 +166,8 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     )
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
-    traces = _traces_to(settings.http.traces_url) if settings.http.traces_url else None
-    v1 = V1Handler(core, Places(settings.http.at_once), variants)
+    traces = _traces_to(http.traces_url) if http.traces_url else None
+    v1 = V1Handler(core, Places(http.at_once), variants)
     telemetry = Telemetry(
         {
             "batches_waiting": ("Batches of /v1/ingest that wait.", lambda: float(worker.batches.count())),
@@ -186,15 +188,15 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     admission = Admission(
         keys,
-        tokens=settings.http.tokens,
-        requests_a_minute=settings.http.requests_per_minute,
+        tokens=http.tokens,
+        requests_a_minute=http.requests_per_minute,
         now=core.clock.now,
         monotonic=time.monotonic,
         issuer=issuer,
     )
     return Guard(
         app,
-        host=settings.http.host,
+        host=http.host,
         admission=admission,
         secret=secret,
         account=settings.scope.account,
@@ -398,16 +400,17 @@ def open_listener(settings: Settings, keys: KeyFile, now: datetime) -> socket:
 
     Raises Unavailable: the address cannot be had. Refused: other machines may reach it, and no tokens. BadInput.
     """
-    check_tls(settings.http.tls_cert, settings.http.tls_key)
+    http = settings.group(HttpSettings)
+    check_tls(http.tls_cert, http.tls_key)
     check_credentials(settings, keys, now)
-    if settings.http.traces_url:
-        _check_traces(settings.http.traces_url)
-    return http_limits.listen(settings.http.host, settings.http.port, "http.port")
+    if http.traces_url:
+        _check_traces(http.traces_url)
+    return http_limits.listen(http.host, http.port, "http.port")
 
 
 def check_credentials(settings: Settings, keys: KeyFile, now: datetime) -> None:
     """Raise Refused: an address other than loopback, and nothing that opens it."""
-    http = settings.http
+    http = settings.group(HttpSettings)
     if not (is_loopback(http.host) or http.tokens or http.jwt.issuer or keys.any_open(now)):
         raise Refused(
             f"http.host is {http.host!r}, and there is no key and http.tokens is empty; other machines need "
@@ -419,10 +422,11 @@ def serve(
     core: Core, settings: Settings, listener: socket, *, zone: str = "", announce: Callable[[str], None] = say
 ) -> None:
     """Serve until interrupted. announce: gets the addresses, on loopback one with its secret."""
-    host = settings.http.host
+    http = settings.group(HttpSettings)
+    host = http.host
     secret = secrets.token_urlsafe(SECRET_BYTES) if is_loopback(host) else ""
     app = build_http(core, settings, secret=secret, zone=zone)
-    scheme = "https" if settings.http.tls_cert else "http"
+    scheme = "https" if http.tls_cert else "http"
     base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     announce(f"Memory Anchor serves MCP at {base}/mcp and {base}/sse (bearer token: a key or one of http.tokens)")
     if secret:
@@ -432,8 +436,8 @@ def serve(
         listener,
         backlog=BACKLOG,
         stop_wait_s=STOP_WAIT_S,
-        tls_cert=settings.http.tls_cert,
-        tls_key=settings.http.tls_key,
+        tls_cert=http.tls_cert,
+        tls_key=http.tls_key,
     )
 
 

@@ -17,7 +17,7 @@ from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, Record, items, parsed, record
 from memory_anchor.domain.credential import Credential, Role, scope_name
 from memory_anchor.domain.errors import BadInput, NoCredential, Unavailable
-from memory_anchor.settings import JwtSettings
+from memory_anchor.extensions.service.settings import JwtSettings
 
 if TYPE_CHECKING:
     from jwt import PyJWK

@@ -62,7 +62,7 @@ from memory_anchor.domain.model import (
     WriteOutcome,
 )
 from memory_anchor.domain.requests.fields import BaseRequest
-from memory_anchor.settings import RemoteSettings
+from memory_anchor.extensions.service.settings import RemoteSettings
 
 FAILURES_TO_OPEN = 3
 OPEN_FOR_S = 15.0

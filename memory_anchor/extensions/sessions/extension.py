@@ -24,6 +24,7 @@ def _start(core: Core) -> Running:
     from memory_anchor.extensions.sessions.adopting import look_again
     from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.meaning import PassageVectors
+    from memory_anchor.extensions.sessions.settings import SessionsSettings
     from memory_anchor.extensions.sessions.use_cases import JOIN_MAX, SessionArchive, sessions_of
     from memory_anchor.settings import API_EMBEDDERS
     from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
@@ -33,13 +34,14 @@ def _start(core: Core) -> Running:
     made_here = shared.local if core.settings.embedder.kind in API_EMBEDDERS else shared.embedder
     vectors = PassageVectors(made_here, core.quarantine) if made_here is not None else None
     part = SessionArchive(core.data_dir, core.projects, vectors, core.wake)
+    keep = core.settings.group(SessionsSettings).keep
 
     def look(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
         archive = part.archive()
         passages = 0
         if archive is not None and not limits.dry_run and not core.services.paused():
-            passages = look_again(archive, at, keep=core.settings.sessions.keep, wait=core.foreground.wait_until_quiet)
+            passages = look_again(archive, at, keep=keep, wait=core.foreground.wait_until_quiet)
             core.wake()
         return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"passages": passages})
 
@@ -67,4 +69,4 @@ def _start(core: Core) -> Running:
     )
 
 
-EXTENSION = Extension(name="sessions", brings=("commands", "rows"), start=_start)
+EXTENSION = Extension(name="sessions", brings=("commands", "rows", "settings"), start=_start)
