@@ -37,7 +37,9 @@ def main() -> int:
 
     hide_typing(sys.argv[1:])
     with Spinner("loading"):
-        from memory_anchor.front.cli.app import app
+        from memory_anchor.front.cli.app import command_line
+
+        app = command_line(command)
     app()
     return 0
 

@@ -348,10 +348,10 @@ def load_settings(
     return LoadedSettings(settings, {names.get(name, name): origin for name, origin in origins.items()})
 
 
-def with_project_file(settings: Settings, project_dir: Path) -> Settings:
-    """Return the settings with one project's file applied."""
+def with_project_file(settings: Settings, root: str) -> Settings:
+    """Return the settings as they hold for the project at `root` ("" for none)."""
     merged, origins = settings.model_dump(), dict[str, str]()
-    return _validated(merged, origins) if _merge_project(merged, project_dir, origins) else settings
+    return _validated(merged, origins) if root and _merge_project(merged, Path(root), origins) else settings
 
 
 def _merge_project(merged: dict[str, Json], project_dir: Path, origins: dict[str, str]) -> bool:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import typer
@@ -67,38 +67,36 @@ class Running:
     moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}
 
 
-Part = Literal["commands", "rows", "settings"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
     """What the core may ask of an extension.
 
-    brings: its modules that the core reads, each by one name: `commands` (`register`), `rows` (`ROWS`), `settings`
-    (`GROUPS`).
+    commands: the words that its module `commands` registers (`register`); its module `rows` has its use cases (`ROWS`).
+    has_settings: its module `settings` has its groups of the settings file (`GROUPS`).
     start: begins its work in a process, None for nothing to begin.
     purged: called in the terminal after a human purged these ids.
     """
 
     name: str
-    brings: tuple[Part, ...] = ()
+    commands: tuple[str, ...] = ()
+    has_settings: bool = False
     start: Callable[[Core], Running] | None = None
     purged: Callable[[Signer, Sequence[str]], None] = lambda *_: None
 
     def register(self, app: typer.Typer) -> None:
         """Add its commands."""
-        if "commands" in self.brings:
+        if self.commands:
             self._module("commands").register(app)
 
     def rows(self) -> Sequence[Row]:
         """Return its use cases in the table."""
-        rows: Sequence[Row] = self._module("rows").ROWS if "rows" in self.brings else ()
+        rows: Sequence[Row] = self._module("rows").ROWS
         return rows
 
     def settings(self) -> Mapping[str, type[Group]]:
         """Return its groups of the settings file, by name."""
-        groups: Mapping[str, type[Group]] = self._module("settings").GROUPS if "settings" in self.brings else {}
+        groups: Mapping[str, type[Group]] = self._module("settings").GROUPS if self.has_settings else {}
         return groups
 
-    def _module(self, part: Part) -> ModuleType:
+    def _module(self, part: str) -> ModuleType:
         return import_module(f"memory_anchor.extensions.{self.name}.{part}")

@@ -20,8 +20,6 @@ from memory_anchor.adapters.embedders import (
     FastEmbedEmbedder,
     has_fastembed,
 )
-from memory_anchor.adapters.restoring import finish_restore
-from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import SettableClock, SystemClock
 from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import make_private
@@ -39,7 +37,6 @@ from memory_anchor.domain.ports import (
     MemoryStore,
     Reranker,
 )
-from memory_anchor.process.wiring import Adapters, Core
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.settings import API_EMBEDDERS, EmbedderKind, LoadedSettings, Settings, StoreSettings, load_settings
 
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from memory_anchor.adapters.language_models import ModelLimits
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
+    from memory_anchor.process.wiring import Core
 
 
 log = logging.getLogger("memory_anchor")
@@ -69,6 +67,10 @@ def build_core(
     local: the bundled model, in addition to an API's `embedder`; both default to the settings'. lock: of `data_dir`,
     needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
+    from memory_anchor.adapters.restoring import finish_restore
+    from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
+    from memory_anchor.process.wiring import Adapters, Core
+
     make_private(data_dir)
     settable = SettableClock(clock or SystemClock())
     if lock is not None:

@@ -346,7 +346,7 @@ class Core:
             cached = self._projects.get((project_id, root))
             if cached is not None and cached[0] == stamp:
                 return cached[1]
-            settings = project_settings(self.settings, root)
+            settings = with_project_file(self.settings, root)
             project = Project(
                 project_id=project_id,
                 root=root,
@@ -577,8 +577,3 @@ class Core:
             "unembedded": self.services.searcher.index.unembedded(),
             "in_memory": self.services.searcher.index.in_memory(),
         }
-
-
-def project_settings(settings: Settings, root: str) -> Settings:
-    """Return the settings as they hold for the project at `root` ("" for none)."""
-    return with_project_file(settings, Path(root)) if root else settings

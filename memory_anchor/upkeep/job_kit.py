@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memory_anchor.base.files import make_private, remove_durably, write_atomic
 from memory_anchor.base.json_values import Json, Record, parsed
@@ -29,7 +30,9 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
-from memory_anchor.upkeep.disagreements import RecalledTogether
+
+if TYPE_CHECKING:
+    from memory_anchor.upkeep.disagreements import RecalledTogether
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""

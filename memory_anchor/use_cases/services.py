@@ -22,30 +22,29 @@ from memory_anchor.base.idempotency import FirstAnswers
 from memory_anchor.base.pausing import SaveHealth
 from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rate_of_half_life, settings_named
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.freshness import FreshnessChecker
 from memory_anchor.domain.model import MemoryType, Scope
-from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, Trail
-from memory_anchor.extensions.extension import Running
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.ingest.conversation_learning import ConversationLearner
-from memory_anchor.ingest.reconcile import Policy, Resolution
-from memory_anchor.ingest.writing import FactWriter
-from memory_anchor.layers.active_context import ActiveContext
-from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import ConfidenceGate
-from memory_anchor.layers.operational_knowledge import OperationalKnowledge
-from memory_anchor.layers.records import Records
-from memory_anchor.recall.cooccurrence import TagNeighbours
-from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
-from memory_anchor.recall.search import Searcher
 from memory_anchor.settings import AgentSettings, RetrievalSettings, Settings
-from memory_anchor.upkeep.disagreements import RecalledTogether
-from memory_anchor.upkeep.statistics import UsageBuffer
 from memory_anchor.use_cases.costs import ShownCosts
 
 if TYPE_CHECKING:
-    from memory_anchor.extensions.extension import ServedMemory
+    from memory_anchor.domain.freshness import FreshnessChecker
+    from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, Trail
+    from memory_anchor.extensions.extension import Running, ServedMemory
+    from memory_anchor.ingest.conversation_learning import ConversationLearner
+    from memory_anchor.ingest.reconcile import Policy
+    from memory_anchor.ingest.writing import FactWriter
+    from memory_anchor.layers.active_context import ActiveContext
+    from memory_anchor.layers.event_log import EventLog
+    from memory_anchor.layers.operational_knowledge import OperationalKnowledge
+    from memory_anchor.layers.records import Records
+    from memory_anchor.recall.cooccurrence import TagNeighbours
+    from memory_anchor.recall.nearness import Nearness
+    from memory_anchor.recall.search import Searcher
+    from memory_anchor.upkeep.disagreements import RecalledTogether
+    from memory_anchor.upkeep.statistics import UsageBuffer
 
 CONVERSATIONS_KEPT = 500
 PROMPTS_KEPT = 3
@@ -154,6 +153,8 @@ class Project:
 
 def asks_user(settings: Settings) -> frozenset[MemoryType]:
     """Return the types whose contradictions wait for the user: all but those that `conflicts.policy` settles."""
+    from memory_anchor.ingest.reconcile import Resolution
+
     settled = {kind for kind, chosen in policy(settings).by_type.items() if chosen is not Resolution.ASK_USER}
     return frozenset(MemoryType) - settled
 
@@ -228,5 +229,7 @@ def gate(settings: Settings) -> ConfidenceGate:
 
 def policy(settings: Settings) -> Policy:
     """Return how contradictions are settled, by type."""
+    from memory_anchor.ingest.reconcile import Policy, Resolution
+
     chosen = settings.conflicts.policy
     return Policy(by_type={MemoryType(kind): Resolution(resolution) for kind, resolution in chosen.items()})

@@ -52,7 +52,7 @@ def test_a_bomb_costs_milliseconds_wherever_yaml_is_read(core: Core, project: Pa
     (project / "memory-anchor.yaml").write_text(bomb[:200_000], encoding="utf-8")
     started = time.process_time()
     with pytest.raises(BadInput, match=r"memory-anchor\.yaml"):
-        with_project_file(core.settings, project)
+        with_project_file(core.settings, str(project))
     assert time.process_time() - started < CPU_S
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.front.cli.app import MORE, PANELS, app
+from memory_anchor.extensions import installed
+from memory_anchor.front.cli.app import MODULES, MORE, PANELS, app, command_line
 
 FIRST = [name for names in PANELS.values() for name in names]
 
@@ -50,3 +53,44 @@ def test_a_merged_command_does_what_the_older_one_did(run) -> None:  # type: ign
     answer("forget", id)
     assert answer("restore", id)["outcome"] == "updated"
     assert run("search", question, "--why-not", id).exit_code == 0 and run("undo", "nothing").exit_code == 3
+
+
+EVERY = sorted(
+    [
+        *(str(each.name or getattr(each.callback, "__name__", "")) for each in app.registered_commands),
+        *(str(each.name) for each in app.registered_groups),
+    ]
+)
+
+
+@pytest.mark.parametrize("word", EVERY)
+def test_a_command_that_is_named_alone_is_the_one_of_the_whole_list(word: str) -> None:
+    """Rule command line: its module alone is imported, and nothing of it is missing."""
+    alone = command_line(word)
+
+    assert len(alone.registered_commands) + len(alone.registered_groups) == 1
+    pages = [
+        CliRunner().invoke(line, [word, "--help"], env={"COLUMNS": "100"}).stdout for line in (alone, command_line())
+    ]
+    assert pages[0] == pages[1] != ""
+
+
+def test_the_table_of_modules_names_what_they_register() -> None:
+    """Rule command line: a word that no module names would cost the import of all of them."""
+    own = [name for names in MODULES.values() for name in names]
+    others = [name for extension in installed() for name in extension.commands]
+
+    assert sorted(own + others) == EVERY
+
+
+@pytest.mark.parametrize("word", ["search", "add", "list", "show", "due", "stats", "forget"])
+def test_a_command_of_every_day_imports_no_machinery(word: str) -> None:
+    """Rule command line: where an engine answers, a command parses, asks and prints."""
+    code = (
+        "import sys; from memory_anchor.front.cli.app import command_line; from typer.main import get_command;"
+        f"get_command(command_line({word!r})); import memory_anchor.front.cli.care; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    heavy = ("numpy", "qdrant", "sqlite3", *(f"memory_anchor.{room}." for room in ("ingest", "recall", "process")))
+    assert [name for name in loaded if name.startswith(heavy)] == []

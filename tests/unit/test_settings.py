@@ -122,7 +122,7 @@ def test_a_project_may_be_stricter(tmp_path: Path) -> None:
     (tmp_path / "memory-anchor.yaml").write_text("gate: {active: 0.95}\nprofile: minimal\n", encoding="utf-8")
     common = load_settings(env={}, user_file=None).settings
 
-    own = with_project_file(common, tmp_path)
+    own = with_project_file(common, str(tmp_path))
 
     assert (own.gate.active, own.profile, common.gate.active) == (0.95, "minimal", 0.9)
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from memory_anchor.extensions.extension import Extension
 
-EXTENSION = Extension(name="dashboard", brings=("commands", "rows"))
+EXTENSION = Extension(name="dashboard", commands=("dashboard",))

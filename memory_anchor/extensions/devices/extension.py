@@ -37,4 +37,4 @@ def _start(core: Core) -> Running:
     return Running(part=sync, jobs=[sync.job()], on_hook=on_hook)
 
 
-EXTENSION = Extension(name="devices", brings=("commands", "rows"), start=_start, purged=_purged)
+EXTENSION = Extension(name="devices", commands=("sync",), start=_start, purged=_purged)

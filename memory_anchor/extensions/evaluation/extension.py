@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from memory_anchor.extensions.extension import Extension
 
-EXTENSION = Extension(name="evaluation", brings=("commands", "rows"))
+EXTENSION = Extension(name="evaluation", commands=("eval", "variants"))

@@ -65,4 +65,4 @@ def _start(core: Core) -> Running:
     )
 
 
-EXTENSION = Extension(name="knowledge", brings=("commands", "rows"), start=_start)
+EXTENSION = Extension(name="knowledge", commands=("knowledge",), start=_start)

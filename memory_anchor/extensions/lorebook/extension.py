@@ -31,4 +31,4 @@ def _start(core: Core) -> Running:
     )
 
 
-EXTENSION = Extension(name="lorebook", brings=("commands", "rows", "settings"), start=_start)
+EXTENSION = Extension(name="lorebook", commands=("lorebook",), has_settings=True, start=_start)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from memory_anchor.extensions.extension import Extension
 
-EXTENSION = Extension(name="prompts", brings=("rows",))
+EXTENSION = Extension(name="prompts")

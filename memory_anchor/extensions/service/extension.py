@@ -24,4 +24,4 @@ def _start(core: Core) -> Running:
     return Running(remote=remote, close=remote.close)
 
 
-EXTENSION = Extension(name="service", brings=("commands", "rows", "settings"), start=_start)
+EXTENSION = Extension(name="service", commands=("serve", "keys"), has_settings=True, start=_start)

@@ -69,4 +69,4 @@ def _start(core: Core) -> Running:
     )
 
 
-EXTENSION = Extension(name="sessions", brings=("commands", "rows", "settings"), start=_start)
+EXTENSION = Extension(name="sessions", commands=("adopt", "sessions", "handoff"), has_settings=True, start=_start)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from memory_anchor.extensions.extension import Extension
 
-EXTENSION = Extension(name="transfer", brings=("commands", "rows"))
+EXTENSION = Extension(name="transfer", commands=("export", "import"))

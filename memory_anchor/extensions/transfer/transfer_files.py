@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
 import yaml
 
@@ -31,13 +31,13 @@ from memory_anchor.base.files import make_private, write_atomic
 from memory_anchor.base.json_values import Json, Record, optional_text, record, records, text, whole
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import COLLECTIONS, MemoryType, Status
-from memory_anchor.domain.ports import AuditRecord, Trail
 from memory_anchor.extensions.transfer.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
-from memory_anchor.extensions.transfer.transfer import PAGE
-from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import IMPORTED, MAX_FILE_BYTES, PROPOSAL_ID, proposals_of
-from memory_anchor.store.audit_rows import LocalTrail
+
+if TYPE_CHECKING:
+    from memory_anchor.domain.ports import AuditRecord, Trail
+    from memory_anchor.identity.keys import Signer
 
 Ask = Callable[..., Record]
 
@@ -47,6 +47,7 @@ ALIASES = "project_aliases"
 HERE = "here"
 """The word of `--project` for the project of the current folder."""
 LINE_BYTES_MAX = 2_000_000
+BATCH_LINES = 100
 BATCH_BYTES = 2_000_000
 """Of lines sent at once; one connection allows eight times that."""
 AUDIT_BATCH = 500
@@ -123,6 +124,8 @@ def export_lines(
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
     """Yield the lines with a kind: the whole trail (it cannot be cut), proposals, projects."""
     if project is None:
+        from memory_anchor.store.audit_rows import LocalTrail
+
         for record in LocalTrail(data_dir).records():
             yield dumped({"kind": "audit", "record": record})
     projects = known_projects(data_dir)
@@ -207,6 +210,8 @@ def import_file(
     gets a sentence on each project that has another id here, before a line of it is signed.
     Raises our errors only for what concerns every line: no store, read-only, no space.
     """
+    from memory_anchor.store.audit_rows import LocalTrail
+
     audit = LocalTrail(data_dir)
     projects, audited, lines = _survey(file, audit, tick)
     own_project = text(ask("export_begin")["project"])
@@ -251,7 +256,7 @@ def import_file(
         for number, raw in _lines(file, result):
             if _KIND.match(raw):
                 continue
-            if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
+            if len(batch) >= BATCH_LINES or size + len(raw) > BATCH_BYTES:
                 send(batch)
                 batch, size, sent = [], 0, batch[-1][0]
                 tick(number)

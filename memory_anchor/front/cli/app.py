@@ -1,12 +1,15 @@
 """The command line: `memory-anchor COMMAND`. A command parses, calls and prints.
 
 `mcp` and `hook` are dispatched before this module is imported (see `__main__`), except for options that the bridge does
-not know.
+not know. A command that is named imports the module that has it and no other: all of them cost three times as much.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version as installed_version
+import os
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import import_module
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,16 +18,19 @@ from typer.core import TyperGroup
 
 from memory_anchor.domain.errors import TABLE, BadInput
 from memory_anchor.extensions import installed
-from memory_anchor.front.cli import care, config, guide, keep, link, memories, setup
-from memory_anchor.front.cli.constitution import make_app
+from memory_anchor.front.cli import guide, link
 from memory_anchor.front.cli.output import show_failure
-from memory_anchor.front.cli.passphrase import identity
 from memory_anchor.front.gone import about_command
 
 if TYPE_CHECKING:
     from typer._click.core import Command, Parameter
+    from typer.models import CommandInfo
+
+    app: typer.Typer
 
 LINE = "memory_anchor.line"
+COMPLETES = "_MEMORY_ANCHOR_COMPLETE"
+"""Set where a shell asks what could follow."""
 PANELS = {
     "Every day": ("search", "add", "list", "show", "edit", "forget", "review", "due", "undo"),
     "Set up": ("init", "install", "config", "constitution", "adopt", "import"),
@@ -38,6 +44,18 @@ MORE = (
     *("jobs", "engine", "uninstall", "reindex", "migrate", "extract", "eval"),
 )
 """Named below the list; the rest is what clients start, and older spellings."""
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "memories": (
+        *("search", "add", "log", "list", "show", "edit", "pin", "unpin", "forget", "restore", "profile", "history"),
+        *("why-not", "context"),
+    ),
+    "care": ("review", "purge", "extract", "undo", "stats", "due", "pause", "jobs", "projects"),
+    "keep": ("reindex", "migrate", "doctor", "backup"),
+    "setup": ("init", "mcp", "install", "uninstall", "hook", "statusline", "engine"),
+    "config": ("config",),
+    "constitution": ("constitution",),
+}
+"""Which module of this room registers which commands; an extension's are in its `Extension.commands`."""
 
 
 class Commands(TyperGroup):
@@ -64,7 +82,9 @@ class Commands(TyperGroup):
         try:
             answer = super().invoke(ctx)
             if link.has_called():
-                care.offer_project_link()
+                from memory_anchor.front.cli.care import offer_project_link
+
+                offer_project_link()
             return answer
         except Exception as error:
             message = getattr(error, "format_message", None)  # of typer's usage errors, in every version
@@ -94,7 +114,7 @@ def _arrange(app: typer.Typer) -> None:
     """Put each command into its panel of the help, and hide the others from the first list."""
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}
     for command in app.registered_commands:
-        name = str(command.name or getattr(command.callback, "__name__", ""))
+        name = _name(command)
         command.rich_help_panel, command.hidden = panel_of.get(name, "More"), name not in panel_of
     for group in app.registered_groups:
         group.rich_help_panel, group.hidden = panel_of.get(str(group.name), "More"), group.name not in panel_of
@@ -103,25 +123,15 @@ def _arrange(app: typer.Typer) -> None:
 TABLE_COLUMNS = 72
 """Terminal width from which help is a table; below it cells would be cut, and plain help wraps."""
 
-app = typer.Typer(
-    name="memory-anchor",
-    cls=Commands,
-    rich_markup_mode="rich" if get_terminal_size().columns >= TABLE_COLUMNS else None,
-    help="Long-term memory for coding agents: five layers over MCP, with a human in charge.",
-    epilog=f"More: {', '.join(MORE)}. Each explains itself with --help.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 def _version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"memory-anchor {installed_version('memory-anchor')}")
+        from importlib.metadata import version
+
+        typer.echo(f"memory-anchor {version('memory-anchor')}")
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
@@ -130,14 +140,49 @@ def root(
     """Declare the options that belong to no command."""
 
 
-memories.register(app)
-care.register(app)
-memories.register_contexts(app)
-keep.register(app)
-setup.register(app)
-config.register(app)
-for extension in installed():
-    extension.register(app)
-app.add_typer(make_app(identity, link.check_writable, identity), name="constitution")
-guide.add_examples(app)
-_arrange(app)
+@cache
+def command_line(word: str = "") -> typer.Typer:
+    """Return the command line: with the one command that `word` names, or with every command where it names none."""
+    made = typer.Typer(
+        name="memory-anchor",
+        cls=Commands,
+        rich_markup_mode="rich" if get_terminal_size().columns >= TABLE_COLUMNS else None,
+        help="Long-term memory for coding agents: five layers over MCP, with a human in charge.",
+        epilog=f"More: {', '.join(MORE)}. Each explains itself with --help.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(root)
+    if word == "--version":
+        return made
+    if COMPLETES in os.environ:
+        word = ""
+    homes: list[tuple[tuple[str, ...], Callable[[typer.Typer], None]]] = [
+        *((names, partial(_register, module)) for module, names in MODULES.items()),
+        *((extension.commands, extension.register) for extension in installed()),
+    ]
+    own = next((register for names, register in homes if word in names), None)
+    for register in [own] if own is not None else [register for _, register in homes]:
+        register(made)
+    if own is not None:
+        made.registered_commands = [each for each in made.registered_commands if _name(each) == word]
+        made.registered_groups = [each for each in made.registered_groups if each.name == word]
+    guide.add_examples(made)
+    _arrange(made)
+    return made
+
+
+def _register(module: str, app: typer.Typer) -> None:
+    import_module(f"memory_anchor.front.cli.{module}").register(app)
+
+
+def _name(command: CommandInfo) -> str:
+    return str(command.name or getattr(command.callback, "__name__", ""))
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Return `app`, which has every command."""
+    if name == "app":
+        return command_line()
+    raise AttributeError(name)

@@ -75,6 +75,13 @@ def as_json_record(proposal: Proposal) -> Record:
     return dict(proposals.as_json(proposal))
 
 
+def register(app: typer.Typer) -> None:
+    from memory_anchor.front.cli.link import check_writable
+    from memory_anchor.front.cli.passphrase import identity
+
+    app.add_typer(make_app(identity, check_writable, identity), name="constitution")
+
+
 def make_app(
     build: Build, check_writable: Callable[[], None] = lambda: None, other: Other | None = None
 ) -> typer.Typer:

@@ -64,11 +64,11 @@ def check_writable() -> None:
     from memory_anchor.adapters.projects import locate
     from memory_anchor.base.pausing import pause_of
     from memory_anchor.process.app import settings_of
-    from memory_anchor.process.wiring import project_settings
+    from memory_anchor.settings import with_project_file
     from memory_anchor.use_cases.writes import check_may_write
 
     caller, settings = preamble(), settings_of(os.environ)
-    project = project_settings(settings, locate(Path(caller.project_dir)).root if caller.project_dir else "")
+    project = with_project_file(settings, locate(Path(caller.project_dir)).root if caller.project_dir else "")
     paused = settings.paused or pause_of(data_dir(), datetime.now(UTC)) is not None
     check_may_write(read_only=bool(caller.read_only) or project.read_only, paused=paused)
 

@@ -241,6 +241,9 @@ COMMANDS = (
 
 def register(app: typer.Typer) -> None:
     generated.register(app, *COMMANDS)
+    context = group(app, "context", "Contexts: build one, or show what earlier ones cost.")
+    context.command("build")(context_build)
+    context.command("show")(context_show)
 
 
 STDIN = "-"
@@ -248,12 +251,6 @@ PROMPT_BYTES_MAX = 64 * 1024 * 1024
 WANTED = 'allowed is JSON: {"messages": [...]}, a list of messages, or one message a line'
 FILE_SUFFIXES = (".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
 """Endings by which a word counts as a file's name; any other needs a separator."""
-
-
-def register_contexts(app: typer.Typer) -> None:
-    context = group(app, "context", "Contexts: build one, or show what earlier ones cost.")
-    context.command("build")(context_build)
-    context.command("show")(context_show)
 
 
 @handle_errors

@@ -139,7 +139,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.domain.credential import scope_name
     from memory_anchor.domain.model import Scope
     from memory_anchor.process.app import settings_of
-    from memory_anchor.process.wiring import project_settings
+    from memory_anchor.settings import with_project_file
     from memory_anchor.use_cases.services import identity_of, rules_folder
 
     clock = SystemClock()
@@ -155,7 +155,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
         root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
         project_id = rules_folder(Scope(account, project_id), "", local_account=own)
     return identity_of(
-        project_settings(settings, root),
+        with_project_file(settings, root),
         project_id,
         root,
         data_dir=home,

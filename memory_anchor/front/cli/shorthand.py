@@ -13,8 +13,6 @@ from memory_anchor.base.json_values import Json, records, text
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli.link import call, preamble
 from memory_anchor.front.cli.output import err, escaped
-from memory_anchor.language.timerules import number
-from memory_anchor.language.timewords import in_zone, time_range
 
 END_OF_RANGE = frozenset({"until"})
 """Fields for which a day or week means its end."""
@@ -53,6 +51,8 @@ def parse_time(field: str, words: str, *, now: datetime | None = None) -> str:
         return words
     except ValueError:
         pass
+    from memory_anchor.language.timewords import in_zone
+
     here = in_zone(now or datetime.now(UTC), preamble().zone or "UTC")
     at = _at(words.strip(), here, is_end=field in END_OF_RANGE)
     if at is None:
@@ -63,6 +63,8 @@ def parse_time(field: str, words: str, *, now: datetime | None = None) -> str:
 
 def _at(words: str, now: datetime, *, is_end: bool) -> datetime | None:
     """Return the instant that words name, None: they name none. is_end: of a day or week its end."""
+    from memory_anchor.language.timewords import time_range
+
     if words.lower() in NOW:
         return now
     clock = CLOCK.search(words)
@@ -90,6 +92,8 @@ def _of_day(clock: re.Match[str]) -> timedelta | None:
     """
     if clock["name"]:
         return timedelta(hours=NOON if clock["name"].lower() == "noon" else 0)
+    from memory_anchor.language.timerules import number
+
     hour = number(clock["hour"] or clock["han"])
     minute = 30 if clock["rest"] == "半" else int(clock["minute"] or clock["rest"] or 0)
     second, half = int(clock["second"] or 0), (clock["half"] or "").lower()
