@@ -75,8 +75,8 @@ BUDGETS: dict[str, int] = {
     "extensions.prompts": 1300,
     "extensions.service": 3690,
     "extensions.sessions": 2730,
-    "extensions.transfer": 2145,
-    "front": 9010,
+    "extensions.transfer": 2150,
+    "front": 9060,
     "hooks": 1244,
     "identity": 3680,
     "ingest": 4320,
@@ -288,6 +288,17 @@ def test_a_room_says_any_no_more_often_than_it_did() -> None:
     assert {room: n for room, n in found.items() if n > UNTYPED.get(room, 0)} == {}
 
 
+def named_commands() -> set[str]:
+    """Return the modules that the table of the command line imports by name."""
+    table = next(
+        node.value
+        for node in tree_of("front/cli/app.py").body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "MODULES"
+    )
+    assert isinstance(table, ast.Dict)
+    return {str(ast.literal_eval(key)) for key in table.keys if key is not None}
+
+
 def test_few_files_are_there_for_one_other_alone() -> None:
     """A reader who opens a file wants its subject, not half of one. Those that stay are imported late, or are full."""
     importers: dict[str, set[str]] = {}
@@ -297,7 +308,9 @@ def test_few_files_are_there_for_one_other_alone() -> None:
 
     brought = (".commands", ".rows", ".settings", ".calls")
     for name in importers.keys() & {name for name in MODULES if name.endswith(brought)}:
-        importers[name].add(MODULES[name].rpartition("/")[0] + "/extension.py")  # which names it in `brings`
+        importers[name].add(MODULES[name].rpartition("/")[0] + "/extension.py")  # which names it
+    for name in importers.keys() & {f"memory_anchor.front.cli.{module}" for module in named_commands()}:
+        importers[name].add("front/cli/app.py")
     lists = {"front/cli/app.py", *(place for place in PLACES if place.endswith("/extension.py"))}
     alone = [name for name, found in importers.items() if len(found - lists) == 1 == len(found)]
 
