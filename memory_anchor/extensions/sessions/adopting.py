@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json, record, texts
 from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, find
+from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.reading import LookReport, look
-
-if TYPE_CHECKING:
-    from memory_anchor.extensions.sessions.archive import SessionsFile
 
 CHOICE = "choice"
 GLIMPSE_BYTES, GLIMPSES_MAX = 16 * 1024, 2_000

@@ -10,7 +10,7 @@ import os
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,6 +20,7 @@ from memory_anchor.extensions.sessions import requests as asks
 from memory_anchor.extensions.sessions.adopting import AdoptChoice, overview, read_all
 from memory_anchor.extensions.sessions.agents import AGENTS, places
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
+from memory_anchor.extensions.sessions.reading import LookReport
 from memory_anchor.extensions.sessions.use_cases import EPOCH
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.generated import Command, Values
@@ -38,9 +39,6 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.shorthand import parse_time
-
-if TYPE_CHECKING:
-    from memory_anchor.extensions.sessions.reading import LookReport
 
 HELP = "Past sessions of the agents on this machine: search, list, show."
 SENTENCES = 20
