@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from memory_anchor.extensions.lorebook.lorebook import read_lorebook
-from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
+from memory_anchor.extensions.lorebook.reading import read_lorebook
+from memory_anchor.extensions.lorebook.scanning import LoreMessage, LoreScanner
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 
 SYLLABLES = ("ka", "lo", "mi", "ren", "tos", "vel", "dra", "zi", "nor", "pha")

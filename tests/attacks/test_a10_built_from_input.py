@@ -32,7 +32,7 @@ from memory_anchor.extensions.knowledge.reading import (
 )
 from memory_anchor.extensions.knowledge.sources import IGNORE_FILE, Source, SourceKind, SyncProgress
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of
-from memory_anchor.extensions.lorebook.lorebook_keys import REGEX_UNITS_MAX, key_expression
+from memory_anchor.extensions.lorebook.key_index import REGEX_UNITS_MAX, key_expression
 from memory_anchor.hooks import at_the_act
 from memory_anchor.language.safe_regex import linear
 from memory_anchor.language.terms import holds
@@ -61,7 +61,7 @@ OF_OUR_WORDS = {
 OF_INPUT = {
     "hooks.at_the_act._in_full",
     "hooks.at_the_act.path_pattern",
-    "extensions.lorebook.lorebook_keys.key_expression",
+    "extensions.lorebook.key_index.key_expression",
     "extensions.knowledge.reading._ignored",
     "extensions.knowledge.reading._rule",
     "language.terms.holds",
@@ -276,7 +276,7 @@ FUZZED: dict[str, Callable[[list[str], str], Any]] = {
         names,
     ),
     "hooks.at_the_act.path_pattern": _paths,
-    "extensions.lorebook.lorebook_keys.key_expression": _keys,
+    "extensions.lorebook.key_index.key_expression": _keys,
     "extensions.knowledge.reading._ignored": lambda *_: None,  # its own test: `test_no_ignore_file_is_slow`
     "extensions.knowledge.reading._rule": lambda names, _: [
         reading._rule(name[:PATTERN_CHARS_MAX], []) for name in names

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.extensions.lorebook import lorebook_keys, lorebook_scan
-from memory_anchor.extensions.lorebook.lorebook import Lorebook, capped, read_lorebook
-from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScanner
+from memory_anchor.extensions.lorebook import key_index, scanning
+from memory_anchor.extensions.lorebook.reading import Lorebook, capped, read_lorebook
+from memory_anchor.extensions.lorebook.scanning import LoreMessage, LoreScanner
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 
@@ -23,7 +23,7 @@ def book(entries: list[dict[str, Any]]) -> Lorebook:
     return read_lorebook(json.dumps({"entries": entries}).encode(), "attack.json", book_id="attack")
 
 
-def scanned(lore: Lorebook, text: str, *, budget: int = 100, **settings: Any) -> lorebook_scan.LoreScan:
+def scanned(lore: Lorebook, text: str, *, budget: int = 100, **settings: Any) -> scanning.LoreScan:
     scanner = LoreScanner([lore], LorebookSettings(**settings), count=lambda text: len(text.split()))
     return scanner.scan([LoreMessage(text)] * 3, budget_tokens=budget)
 
@@ -35,8 +35,8 @@ def test_a_chain_that_ignores_the_budget_ends_after_its_passes() -> None:
 
     found = scanned(book([*chain, *waiting]), "k0", budget=10 * MANY, recursive=True)
 
-    assert len(found.admitted) == found.passes == lorebook_scan.PASSES_MAX
-    assert found.notes == (f"the scan ended after {lorebook_scan.PASSES_MAX} passes",)
+    assert len(found.admitted) == found.passes == scanning.PASSES_MAX
+    assert found.notes == (f"the scan ended after {scanning.PASSES_MAX} passes",)
 
 
 def test_a_ring_of_entries_admits_each_once() -> None:
@@ -50,15 +50,15 @@ def test_a_ring_of_entries_admits_each_once() -> None:
 
 def test_keys_and_expressions_beyond_what_an_index_holds_are_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack lore: memory; what is left out is counted, the first in words. The bound on keys is made small here."""
-    monkeypatch.setattr(lorebook_keys, "KEYS_MAX", 2_000)
+    monkeypatch.setattr(key_index, "KEYS_MAX", 2_000)
     keys = [{"key": [f"w{at}x{n}" for n in range(5)], "content": "x"} for at in range(MANY)]
     expressions = [{"key": [f"/a\\w{{1,80}}{at}/"], "content": "x"} for at in range(100)]
 
     many = LoreScanner([book(keys)]).keys
     heavy = LoreScanner([book(expressions)]).keys
 
-    assert len(many.problems) == 5 * MANY - lorebook_keys.KEYS_MAX
-    assert len(heavy.problems) == 100 - lorebook_keys.REGEX_UNITS_MAX // 80
+    assert len(many.problems) == 5 * MANY - key_index.KEYS_MAX
+    assert len(heavy.problems) == 100 - key_index.REGEX_UNITS_MAX // 80
     for index in (many, heavy):
         told = capped(index.problems)
         assert len(told) == 51

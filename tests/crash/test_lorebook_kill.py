@@ -14,7 +14,7 @@ import pytest
 from figures import figure
 
 from memory_anchor.domain.model import Trust
-from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
+from memory_anchor.extensions.lorebook.books import LorebookStore
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import json, sys
 from pathlib import Path
-from memory_anchor.extensions.lorebook.lorebooks import LorebookStore
+from memory_anchor.extensions.lorebook.books import LorebookStore
 from memory_anchor.domain.model import Trust
 
 home, store = Path(sys.argv[1]), LorebookStore()

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.extensions.lorebook.lorebook import Lorebook, read_lorebook
-from memory_anchor.extensions.lorebook.lorebook_scan import (
+from memory_anchor.extensions.lorebook.reading import Lorebook, read_lorebook
+from memory_anchor.extensions.lorebook.scanning import (
     LoreMessage,
     LoreScan,
     LoreScanner,

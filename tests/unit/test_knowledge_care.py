@@ -15,7 +15,7 @@ from memory_anchor.admin import backup
 from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.domain.where import Where
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
-from memory_anchor.extensions.lorebook.lorebook import PNG
+from memory_anchor.extensions.lorebook.reading import PNG
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core

@@ -16,7 +16,7 @@ from click.testing import Result
 from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
-from memory_anchor.extensions.lorebook.lorebooks import books_of
+from memory_anchor.extensions.lorebook.books import books_of
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.identity.keys import Signer

@@ -10,8 +10,8 @@ from cases import words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.extensions.lorebook.lorebook import read_lorebook
-from memory_anchor.extensions.lorebook.lorebook_keys import KeyIndex
+from memory_anchor.extensions.lorebook.key_index import KeyIndex
+from memory_anchor.extensions.lorebook.reading import read_lorebook
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from tests.unit.lorekit import admitted, scan
 

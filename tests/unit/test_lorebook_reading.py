@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.extensions.lorebook import lorebook
-from memory_anchor.extensions.lorebook.lorebook import read_lorebook
+from memory_anchor.extensions.lorebook import reading
+from memory_anchor.extensions.lorebook.reading import read_lorebook
 from tests.unit.lorekit import FIXTURES, admitted, scan
 
 V2_BOOK: dict[str, Any] = {
@@ -55,7 +55,7 @@ def card(spec: str, book: Any) -> dict[str, Any]:
     }
 
 
-def read(value: Any, name: str = "book.json") -> lorebook.Lorebook:
+def read(value: Any, name: str = "book.json") -> reading.Lorebook:
     return read_lorebook(json.dumps(value, ensure_ascii=False).encode(), name)
 
 
@@ -223,8 +223,8 @@ def test_uids_that_come_twice_are_told_apart() -> None:
         (b'{"entries": [' + b"1" * 5000 + b"]}", "a number too long"),
         (BOMB.encode(), "values allowed"),
         (json.dumps(card("chara_card_v2", None)).encode(), "without a lorebook"),
-        (lorebook.PNG, "is a picture; allowed is JSON or YAML"),
-        (b" " * (lorebook.BOOK_BYTES_MAX + 1), "split the lorebook"),
+        (reading.PNG, "is a picture; allowed is JSON or YAML"),
+        (b" " * (reading.BOOK_BYTES_MAX + 1), "split the lorebook"),
     ],
     ids=range(13),
 )  # fmt: skip
@@ -242,8 +242,8 @@ def test_a_million_entries_are_cut_at_what_is_allowed_and_told() -> None:
     """Rule lore.bad_input: the first 20,000 go in."""
     book = read_lorebook(b'{"entries":[' + b",".join([b"{}"] * 1_000_000) + b"]}", "huge.json")
 
-    assert len(book.entries) == lorebook.ENTRIES_MAX
+    assert len(book.entries) == reading.ENTRIES_MAX
     assert re.fullmatch(
         r"huge.json has 1000000 entries; the first 20000 were taken: split the lorebook", book.problems[0]
     )
-    assert len(book.problems) <= lorebook.PROBLEMS_KEPT + 1
+    assert len(book.problems) <= reading.PROBLEMS_KEPT + 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _start(core: Core) -> Running:
     from memory_anchor.admin.purge import Cache, WholeFile
-    from memory_anchor.extensions.lorebook.lorebooks import LorebookStore, ProjectBooks, book_text
+    from memory_anchor.extensions.lorebook.books import LorebookStore, ProjectBooks, book_text
     from memory_anchor.extensions.lorebook.use_cases import lore_of
 
     books = LorebookStore()

@@ -19,9 +19,9 @@ from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import HUMAN_AUTHOR, Action
 from memory_anchor.extensions.lorebook import requests
-from memory_anchor.extensions.lorebook.lorebook import Lorebook, capped
-from memory_anchor.extensions.lorebook.lorebook_scan import LoreMessage, LoreScan, LoreScanner, LoreVerdict, Why
-from memory_anchor.extensions.lorebook.lorebooks import BookRecord, book_name, books_of, home_of
+from memory_anchor.extensions.lorebook.books import BookRecord, book_name, books_of, home_of
+from memory_anchor.extensions.lorebook.reading import Lorebook, capped
+from memory_anchor.extensions.lorebook.scanning import LoreMessage, LoreScan, LoreScanner, LoreVerdict, Why
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.extensions.prompts.transcript import content_text
 from memory_anchor.language.fences import strip_fenced

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from memory_anchor.extensions.lorebook.lorebook import Lorebook, LoreEntry, capped
-from memory_anchor.extensions.lorebook.lorebook_keys import Key, KeyIndex, keys_of, secondary_keys_of
+from memory_anchor.extensions.lorebook.key_index import Key, KeyIndex, keys_of, secondary_keys_of
+from memory_anchor.extensions.lorebook.reading import Lorebook, LoreEntry, capped
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.language.tokens import count_tokens
 

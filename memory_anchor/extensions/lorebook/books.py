@@ -22,8 +22,8 @@ from memory_anchor.base.files import make_private, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Scope, Trust
-from memory_anchor.extensions.lorebook.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
-from memory_anchor.extensions.lorebook.lorebook_scan import LoreScanner
+from memory_anchor.extensions.lorebook.reading import BOOK_BYTES_MAX, Lorebook, read_lorebook
+from memory_anchor.extensions.lorebook.scanning import LoreScanner
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
 from memory_anchor.use_cases.services import Services
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from memory_anchor.extensions.lorebook.lorebook import LoreEntry
+from memory_anchor.extensions.lorebook.reading import LoreEntry
 from memory_anchor.language.safe_regex import linear
 from memory_anchor.language.terms import CJK, normal
 
