@@ -557,9 +557,11 @@ def test_a_chain_of_replacements_is_drawn_whole_from_each_of_its_memories(
             page = browser.get(f"/memory/{name}").text
             section = page[page.index('id="h-chain"') :].partition("</section>")[0]
             drawn, listed = (part for part in section.split("<tbody>"))
-            assert re.findall(r"port (\d+), no longer on the one before\"", drawn) == list(PORTS)
+            assert re.findall(r"port (\d+), no longer on the one before</title>", drawn) == list(PORTS)
             assert re.findall(r"port (\d+),", listed) == list(PORTS)
             assert listed.count("this one") == 1
+        told = browser.get(f"/memory/{names[0]}").text
+        assert f'replaced by <a href="/memory/{names[1]}">' in told and "[]" not in told and "['" not in told
         assert 'id="h-chain"' not in browser.get(f"/memory/{alone}").text
 
 

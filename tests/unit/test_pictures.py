@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -29,8 +30,9 @@ def test_bars_stand_in_the_frame_and_are_as_high_as_what_they_count(rows: list[t
 
 def test_an_axis_has_no_broken_numbers() -> None:
     """Rule: an axis from 1,000 on was cut, and one value needs an axis too."""
-    assert [tick.label for tick in pictures.bars([("today", (100_000,))]).ticks] == ["0", "50,000", "100,000"]
+    assert [tick.label for tick in pictures.bars([("today", (100_000,))]).ticks] == ["0", "50k", "100k"]
     assert [tick.label for tick in pictures.bars([("today", (1,))]).ticks] == ["0", "1"]
+    assert [tick.label for tick in pictures.bars([("today", (5_000,))]).ticks] == ["0", "2000", "4000", "6000"]
     assert pictures.bars([]).bars == ()
 
 
@@ -50,7 +52,20 @@ def test_a_life_runs_from_the_first_version_to_the_strength_to_come(days: int) -
 @given(st.integers(0, 40))
 def test_linked_memories_stand_apart_inside_the_frame(count: int) -> None:
     """Rule: at most a dozen around the one in the middle, none upon another, the list beside has all."""
-    nodes = pictures.graph([{"id": str(n), "kind": "cites", "text": "text"} for n in range(count)])
+    picture = pictures.graph([{"id": str(n), "kind": "cites", "text": "text"} for n in range(count)])
+    nodes = picture.nodes
     assert len(nodes) == min(count, pictures.AROUND_MAX)
     assert len({(node.x, node.y) for node in nodes}) == len(nodes)
     assert all(0 < node.x < pictures.GRAPH_WIDTH and 0 < node.y < pictures.GRAPH_HEIGHT for node in nodes)
+    assert all(picture.top < node.y < picture.top + picture.height for node in nodes)
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=40).map(sorted))
+def test_no_version_of_a_life_lies_over_another(days: list[int]) -> None:
+    """Rule: versions that are too near get one mark with the first and the last of their numbers; none is left out."""
+    versions = [(NOW - timedelta(days=400 - day), "active", str(n)) for n, day in enumerate(days, 1)]
+    marks = [mark for mark in pictures.life(versions, [], [(0, 100), (180, 3)], NOW).marks if mark.kind == "version"]
+    assert all(after.x - one.x >= pictures.MARK_WIDTH for one, after in itertools.pairwise(marks))
+    parts = [mark.label.split("–") for mark in marks]
+    assert (parts[0][0], parts[-1][-1]) == ("1", str(len(days)))
+    assert all(int(after[0]) == int(one[-1]) + 1 for one, after in itertools.pairwise(parts))

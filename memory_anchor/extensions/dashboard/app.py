@@ -405,7 +405,7 @@ def _sentence(error: MemoryAnchorError, words: Words) -> str:
 def _environment() -> Environment:
     templates = FileSystemLoader(HERE / "templates")
     environment = Environment(loader=templates, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"plain": wording.plain, "oneline": wording.oneline}
+    environment.filters |= {"plain": wording.plain, "oneline": wording.oneline, "told": wording.told}
     return environment
 
 

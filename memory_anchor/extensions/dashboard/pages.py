@@ -51,6 +51,7 @@ LISTED: Mapping[str, tuple[str | None, ...]] = {
 }
 """The statuses that a filter's value reads; any other value is a status. live: those that a plain search finds."""
 STRENGTHS = ("vivid", "fading", "faded")
+FOR_ANOTHER = ("superseded by", "disputed by", "merged into")
 CHAIN_MAX = 12
 """Memories that are looked up after one, and drawn of a chain, the newest."""
 NAMED_MAX = 20
@@ -318,7 +319,8 @@ def memory(name: str, words: Words, before: str = "") -> Page:
         content = text(step["content"])
         parts = word_diff(old, content) if old is not None else [("same", content)]
         reworded = old not in (None, content)
-        steps.append({**step, "parts": parts, "author": _author(text(step["by"])), "reworded": reworded})
+        because = _because(text(step["why"]))
+        steps.append({**step, **because, "parts": parts, "author": _author(text(step["by"])), "reworded": reworded})
         old = content
     fades = _fades(text(shown["id"]), words)
     links = [{name: str(link[name]) for name in ("id", "kind", "text")} for link in records(shown.get("links"))]
@@ -334,6 +336,13 @@ def memory(name: str, words: Words, before: str = "") -> Page:
         "chain_picture": pictures.chain([text(one["id"]) for one in chain]),
         "seen": version_stamps([shown])[0],
     }
+
+
+def _because(why: str) -> Record:
+    """Return why a version was written: {why, other}; other: the memory that it was written for, "" for none."""
+    begun = next((begun for begun in FOR_ANOTHER if why.startswith(f"{begun} ")), "")
+    other = why.removeprefix(begun).strip().partition(" ")[0].rstrip(",:") if begun else ""
+    return {"why": begun or why, "other": other}
 
 
 def _chain(shown: Record, steps: Sequence[Mapping[str, object]]) -> list[Record]:

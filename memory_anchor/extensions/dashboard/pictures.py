@@ -11,14 +11,18 @@ from datetime import datetime
 from math import cos, floor, log10, pi, sin
 
 WIDTH, HEIGHT = 720, 150
-LEFT, BOTTOM, TOP = 44, 22, 10
+LEFT, BOTTOM, TOP = 56, 24, 16
 """Room for the labels of the axes, in the units of the picture's own coordinates."""
 TICKS = 4
-DAY_LABELS = 6
+DAY_LABELS, DAY_CHARS = 6, 5
+"""Days that are named below a picture, as month and day."""
+UNITS = ((1_000_000, "M"), (1_000, "k"))
 AROUND_MAX = 12
 """Memories drawn around one; the list beside it has all."""
-GRAPH_WIDTH, GRAPH_HEIGHT = 720, 360
+GRAPH_WIDTH, GRAPH_HEIGHT, GRAPH_TEXT = 720, 360, 44
 CHAIN_STEP = 56
+MARK_WIDTH = 44.0
+"""Of versions nearer than this one mark is drawn, wide enough for `10–20`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,15 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Graph:
+    """top, height: of what is drawn, in the picture's own coordinates."""
+
+    nodes: tuple[Node, ...]
+    top: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """Memories from the top down, each at its y, over this height."""
 
@@ -98,6 +111,13 @@ def ticks(most: float) -> list[int]:
     return list(range(0, int(-(-max(1.0, most) // step)) * step + 1, step))
 
 
+def _short(count: int) -> str:
+    """Return a round number in four signs: 2000, 100k, 5M."""
+    return next(
+        (f"{count // unit}{sign}" for unit, sign in UNITS if count >= 10 * unit and not count % unit), str(count)
+    )
+
+
 def _height(value: float, most: float) -> float:
     return round((HEIGHT - TOP - BOTTOM) * value / most, 1)
 
@@ -114,8 +134,10 @@ def bars(rows: Sequence[tuple[str, Sequence[int]]]) -> Bars:
             x = LEFT + at * each + each * 0.1 + series * width
             drawn.append(Bar(round(x, 1), floor_at - height, round(width, 1), height, series, label, count))
     every = -(-len(rows) // DAY_LABELS) or 1
-    names = [Tick(round(LEFT + (at + 0.5) * each, 1), row[0]) for at, row in enumerate(rows) if at % every == 0]
-    levels = [Tick(floor_at - _height(step, steps[-1]), f"{step:,}") for step in steps]
+    names = [
+        Tick(round(LEFT + (at + 0.5) * each, 1), row[0][-DAY_CHARS:]) for at, row in enumerate(rows) if at % every == 0
+    ]
+    levels = [Tick(floor_at - _height(step, steps[-1]), _short(step)) for step in steps]
     return Bars(tuple(drawn), tuple(levels), tuple(names))
 
 
@@ -144,7 +166,7 @@ def life(
     edges = [*(x_of(at) for at, _, _ in versions), round(middle, 1)]
     spans = tuple((edges[n], edges[n + 1], status) for n, (_, status, _) in enumerate(versions))
     marks = [
-        *(LifeMark(x_of(at), label, "version") for at, _, label in versions),
+        *_together([(x_of(at), label) for at, _, label in versions]),
         *(LifeMark(x_of(at), label, "used") for at, label in uses),
         LifeMark(round(middle, 1), "", "now"),
     ]
@@ -156,7 +178,19 @@ def life(
     return Life(spans, tuple(marks), curve, levels)
 
 
-def graph(links: Sequence[Mapping[str, str]]) -> tuple[Node, ...]:
+def _together(versions: Sequence[tuple[float, str]]) -> list[LifeMark]:
+    """Return a mark for each version, one for those that would lie over each other: "2–4"."""
+    marks: list[LifeMark] = []
+    for x, label in versions:
+        if marks and x - marks[-1].x < MARK_WIDTH:
+            first = marks[-1].label.partition("–")[0]
+            marks[-1] = LifeMark(marks[-1].x, f"{first}–{label}", "version")
+        else:
+            marks.append(LifeMark(x, label, "version"))
+    return marks
+
+
+def graph(links: Sequence[Mapping[str, str]]) -> Graph:
     """Return the linked memories around one, the first at the top, clockwise. links: each with id, kind and text."""
     shown = links[:AROUND_MAX]
     nodes = []
@@ -166,7 +200,9 @@ def graph(links: Sequence[Mapping[str, str]]) -> tuple[Node, ...]:
         side = cos(angle)
         anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
         nodes.append(Node(round(x, 1), round(y, 1), link["id"], link["kind"], link["text"], anchor))
-    return tuple(nodes)
+    rows = [GRAPH_HEIGHT / 2, *(node.y for node in nodes)]
+    top = min(rows) - GRAPH_TEXT
+    return Graph(tuple(nodes), round(top), round(max(rows) + GRAPH_TEXT - top))
 
 
 def chain(names: Sequence[str]) -> Chain:

@@ -158,6 +158,11 @@ def oneline(text: Json, most: int = 0) -> str:
     return line if not most or len(line) <= most else f"{line[: most - 1]}…"
 
 
+def told(value: Json) -> str:
+    """Return a field's value as a reader writes it: a list with commas, nothing as a dash."""
+    return ", ".join(map(str, value)) or "–" if isinstance(value, list) else str(value)
+
+
 def pages_of(count: int, each: int, at: int) -> list[int]:
     """Return the numbers of the pages that a page links to: the first, the last and those beside it; 0 for a gap.
 
