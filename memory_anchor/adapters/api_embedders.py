@@ -30,6 +30,7 @@ from memory_anchor.adapters.embedders import clean
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items
+from memory_anchor.domain.embedding_apis import PROVIDERS
 from memory_anchor.domain.errors import BadInput, Unavailable, WrongEmbedder
 from memory_anchor.domain.ports import EmbedderIdentity
 from memory_anchor.language.safety import redact
@@ -54,19 +55,6 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
-    """How one API differs from another. batch: texts a request. widths: those its model has; empty: any."""
-
-    name: str
-    base_url: str
-    model: str
-    dimensions: int
-    batch: int
-    widths: tuple[int, ...] = ()
-    is_local: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Prompts:
     """What a model wants before a query and before a document. dimensions: 0 where not known."""
 
@@ -78,15 +66,6 @@ class Prompts:
         return bool(self.query or self.document)
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "openai": Provider("openai", "https://api.openai.com/v1", "text-embedding-3-small", 384, 256),
-    "zhipu": Provider(
-        "zhipu", "https://open.bigmodel.cn/api/paas/v4", "embedding-3", 512, 64, widths=(256, 512, 1024, 2048)
-    ),
-    # text-embedding-004 was shut down; its successor answers in any width up to 3,072 and normalises none below.
-    "gemini": Provider("gemini", "https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-001", 768, 100),
-    "ollama": Provider("ollama", "http://127.0.0.1:11434", "embeddinggemma", 768, 32, is_local=True),
-}
 KEEP_ALIVE = "30m"
 """How long Ollama keeps the model in memory after a query: loading it takes longer than a query may wait."""
 _TASKS: Mapping[Role, str] = {"document": "RETRIEVAL_DOCUMENT", "query": "RETRIEVAL_QUERY"}

@@ -11,7 +11,6 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.system import clock_set_to
 from memory_anchor.base.hashing import stable_hash
@@ -25,9 +24,6 @@ from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.upkeep.statistics import counting
 from memory_anchor.use_cases.memory import MemoryAnchor
-
-if TYPE_CHECKING:
-    pass
 
 TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "propose", "set_active"})
 """Rows of the table that need a conversation, which neither a command nor a program has."""

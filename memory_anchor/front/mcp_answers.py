@@ -249,8 +249,8 @@ def _row_as_json(anchor: MemoryAnchor, name: str, **fields: str) -> Content:
     return Content(views.compact(row.answer(anchor, row.request.of(**fields))), JSON)
 
 
-CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS if spec.row in ROWS}
-"""Tool name -> its use case. A tool of `tool_specs` without a row is not registered."""
+CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS}
+"""Tool name -> its use case."""
 WRITE_TOOLS = frozenset(spec.name for spec in TOOLS if spec.writes)
 SHED = "drop_memory_results"
 REPORT_SHARE = 3
@@ -275,9 +275,7 @@ def run(anchor: MemoryAnchor, name: str, given: BaseRequest | Record) -> str:
             return views.compact(_context_within(anchor, request, request.budget_tokens))
         return views.compact(row.answer(anchor, request))
 
-    if name not in WRITE_TOOLS:
-        return work()
-    if not actor.nonce:
+    if name not in WRITE_TOOLS or not actor.nonce:
         return work()
     # Compared by the request itself: a resent one gets its first answer, even if it stored nothing to find it by.
     key, fingerprint = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -34,6 +34,7 @@ from memory_anchor.domain.requests.requests import RememberConversation, SearchM
 from memory_anchor.front import mcp_answers, tool_specs, views
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_answers import instructions_for
+from memory_anchor.front.rows import ToolSpec
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WITHOUT_MEMORY
@@ -169,9 +170,9 @@ class _Front:
             chosen = variant()
             if not isinstance(request, SearchMemory):
                 run = partial(mcp_answers.run, anchor, tool, request)
-                return _result(self._run_variant(chosen, actor, request, run) if chosen else run())
+                return _result(self._under(chosen, actor, request, run) if chosen else run())
             search = partial(mcp_answers.answer, anchor, tool, request)
-            answer = self._search_variant(chosen, actor, search) if chosen else search()
+            answer = self._under(chosen, actor, request, search) if chosen else search()
             if request.detail:
                 return _result(views.compact(answer))
             result = _result(views.lines(answer, now=anchor.services.clock.now()))
@@ -191,23 +192,17 @@ class _Front:
         is_named = not actor.scope.conversation.startswith(context.lifespan_context.name)
         return self._variants.choose(context.request, actor, actor.scope.conversation if is_named else "")
 
-    def _search_variant(self, variant: str, actor: Actor, search: Callable[[], Record]) -> Record:
-        """Return a search's answer under this variant, and count it."""
+    def _under(self, variant: str, actor: Actor, request: BaseRequest, run: Callable[[], T]) -> T:
+        """Return a tool's answer under this variant; searches are counted, and what a pushed conversation used."""
         assert self._variants is not None  # noqa: S101 - the variant was chosen from them
         began = time.monotonic()
         with self._variants.answering(variant):
-            answer = search()
-        self._variants.count_search(variant, actor, answer, time.monotonic() - began)
-        return answer
-
-    def _run_variant(self, variant: str, actor: Actor, request: BaseRequest, run: Callable[[], str]) -> str:
-        """Return another tool's answer under this variant; a pushed conversation shows which memories were used."""
-        assert self._variants is not None  # noqa: S101 - the variant was chosen from them
-        with self._variants.answering(variant):
-            text = run()
-        if isinstance(request, RememberConversation):
+            answer = run()
+        if isinstance(answer, Mapping):
+            self._variants.count_search(variant, actor, answer, time.monotonic() - began)
+        elif isinstance(request, RememberConversation):
             self._variants.count_used(actor, request.messages)
-        return text
+        return answer
 
     # --- resources and prompts ---------------------------------------------------------------------------------
 
@@ -343,16 +338,16 @@ def _http_identity(request: Request | None) -> tuple[Credential | None, str, str
     return credential_of(request), f"http-{session}" if session else "", request.headers.get(PROJECT_HEADER, "")
 
 
-def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:
+def _tool(spec: ToolSpec) -> mcp_types.Tool:
     """Return a tool as it is listed, without hints that a client assumes anyway or that mean nothing on a read."""
     return mcp_types.Tool(
         name=spec.name,
         description=spec.description,
-        input_schema=spec.schema(),
+        input_schema=tool_specs.schema_of(spec),
         annotations=mcp_types.ToolAnnotations(
             read_only_hint=not spec.writes,
-            destructive_hint=spec.destructive if spec.writes else None,
-            idempotent_hint=True if spec.writes and spec.replay_safe else None,
+            destructive_hint=spec.effect == "removes" if spec.writes else None,
+            idempotent_hint=True if spec.effect in ("sets", "removes") else None,
             open_world_hint=False,
         ),
     )

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.requests.fields import BaseRequest
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 A = TypeVar("A")
+Shelf = Literal["minimal", "standard", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What an agent is shown of a row. shelf: the smallest profile that lists it. row, request: of the row that has it.
+
+    effect: reads; adds, so that a repeat adds once more; sets, and a repeat changes nothing more; removes likewise.
+    """
+
+    name: str
+    description: str
+    shelf: Shelf = "standard"
+    effect: Literal["reads", "adds", "sets", "removes"] = "reads"
+    row: str = ""
+    request: type[BaseRequest] = BaseRequest
+
+    @property
+    def writes(self) -> bool:
+        return self.effect != "reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +41,7 @@ class Row:
     request: type[BaseRequest]
     use_case: Callable[..., object]
     answer: Callable[[MemoryAnchor, BaseRequest], Record]
+    tool: ToolSpec | None = None
 
 
 def as_is(answer: Record, _: MemoryAnchor) -> Record:
@@ -29,10 +50,16 @@ def as_is(answer: Record, _: MemoryAnchor) -> Record:
 
 
 def row(
-    name: str, request: type[BaseRequest], use_case: Callable[..., A], view: Callable[[A, MemoryAnchor], Record]
+    name: str,
+    request: type[BaseRequest],
+    use_case: Callable[..., A],
+    view: Callable[[A, MemoryAnchor], Record],
+    tool: ToolSpec | None = None,
 ) -> Row:
-    """Return a row. view: turns the use case's answer into what this caller is shown."""
-    return Row(name, request, use_case, lambda anchor, request: view(use_case(anchor, request), anchor))
+    """Return a row. view: turns the use case's answer into what this caller is shown. tool: under which name an agent
+    may call it, None for none."""
+    told = None if tool is None else replace(tool, row=name, request=request)
+    return Row(name, request, use_case, lambda anchor, request: view(use_case(anchor, request), anchor), told)
 
 
 def for_reader(view: Callable[..., Record]) -> Callable[[object, MemoryAnchor], Record]:

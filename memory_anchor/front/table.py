@@ -16,7 +16,7 @@ from memory_anchor.domain.model import Memory, WriteMode, WriteOutcome
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.extensions import installed
 from memory_anchor.front import views
-from memory_anchor.front.rows import Row, as_is, for_reader, row
+from memory_anchor.front.rows import Row, ToolSpec, as_is, for_reader, row
 from memory_anchor.language.perspective import worded_for
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -171,10 +171,6 @@ def _why_not(anchor: MemoryAnchor, request: asks.WhyNot) -> Record:
     return {"id": request.id, "query": request.query, "reasons": [answer["reason"]], **answer}
 
 
-def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Record:
-    return views.constitution(anchor.constitution())
-
-
 def _report(stored: RecordedReport, anchor: MemoryAnchor) -> Record:
     shown = views.report(stored.report, reader=anchor.actor.scope)
     return {"id": stored.id, "recorded_at": stored.recorded_at.isoformat(), "report": shown}
@@ -183,49 +179,132 @@ def _report(stored: RecordedReport, anchor: MemoryAnchor) -> Record:
 ROWS: Mapping[str, Row] = {
     one.name: one
     for one in (
-        row("constitution", asks.GetConstitution, _constitution, as_is),
-        row("search", asks.SearchMemory, MemoryAnchor.search, for_reader(views.search_answer)),
+        row(
+            "constitution",
+            asks.GetConstitution,
+            lambda anchor, _: views.constitution(anchor.constitution()),
+            as_is,
+            ToolSpec("get_constitution", "The project's rules (L0). Follow them.", "minimal"),
+        ),
+        row(
+            "search",
+            asks.SearchMemory,
+            MemoryAnchor.search,
+            for_reader(views.search_answer),
+            ToolSpec(
+                "search_memory",
+                "Search long-term memory before you decide, fix or ask. weak: may be beside the point.",
+                "minimal",
+            ),
+        ),
         row("why_not", asks.WhyNot, _why_not, as_is),
-        row("add", asks.SaveMemory, MemoryAnchor.save_memory, _outcome),
-        row("log", asks.LogEvent, MemoryAnchor.log_event, _outcome),
-        row("promote", asks.PromoteToFact, MemoryAnchor.promote, _outcome),
-        row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda proposal, _: views.proposal(proposal)),
-        row("events", asks.SearchEvents, MemoryAnchor.search_events, for_reader(views.events)),
-        row("get", asks.GetMemory, _get, as_is),
+        row(
+            "add",
+            asks.SaveMemory,
+            MemoryAnchor.save_memory,
+            _outcome,
+            ToolSpec(
+                "save_memory",
+                "Save what later sessions must know: a decision, fix, preference or rule, and "
+                "why. One whole statement, no secrets. key: title. replaces: id it corrects.",
+                "minimal",
+                "adds",
+            ),
+        ),
+        row(
+            "log",
+            asks.LogEvent,
+            MemoryAnchor.log_event,
+            _outcome,
+            ToolSpec("log_event", "Log what happened: work done, failures, findings.", "minimal", "adds"),
+        ),
+        row(
+            "promote",
+            asks.PromoteToFact,
+            MemoryAnchor.promote,
+            _outcome,
+            ToolSpec(
+                "promote_to_fact",
+                "Turn a confirmed event into a fact that cites it; content: the rule.",
+                "minimal",
+                "sets",
+            ),
+        ),
+        row(
+            "propose",
+            asks.ProposeChange,
+            MemoryAnchor.propose,
+            lambda proposal, _: views.proposal(proposal),
+            ToolSpec("propose_constitution_change", "Propose a rule change; only humans approve.", effect="sets"),
+        ),
+        row(
+            "events",
+            asks.SearchEvents,
+            MemoryAnchor.search_events,
+            for_reader(views.events),
+            ToolSpec("search_events", "Events of a time range, newest first."),
+        ),
+        row("get", asks.GetMemory, _get, as_is, ToolSpec("get_memory", "One memory whole.")),
         row("list", asks.ListMemories, lambda anchor, asked: anchor.curation.listing(asked), _many),
         row("due", asks.ListDue, MemoryAnchor.due, _due),
         row("show", asks.ShowMemory, MemoryAnchor.show, _one),
         row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: views.profile(lines)),
         row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
         row(
+            "forget",
+            asks.ForgetMemory,
+            MemoryAnchor.forget,
+            _outcome,
+            ToolSpec("forget_memory", "Archive a wrong or unwanted memory; restorable.", effect="removes"),
+        ),
+        row(
             "active",
             asks.GetActiveContext,
             MemoryAnchor.active,
             lambda values, anchor: views.active(values, now=anchor.services.clock.now()),
+            ToolSpec("get_active_context", "What this conversation has noted."),
         ),
         row(
             "set_active",
             asks.SetActiveContext,
             MemoryAnchor.set_active,
             lambda until, _: {"ok": True, "expires_at": views.time_text(until)},
+            ToolSpec("set_active_context", "Note a passing value for this conversation.", effect="sets"),
         ),
-        row("end_session", asks.EndSession, MemoryAnchor.end_session, lambda outcomes, _: views.outcomes(outcomes)),
+        row(
+            "end_session",
+            asks.EndSession,
+            MemoryAnchor.end_session,
+            lambda outcomes, _: views.outcomes(outcomes),
+            ToolSpec(
+                "end_session", "Call when work ends: notes and summary (done, open) become one event.", effect="adds"
+            ),
+        ),
         row(
             "operations",
             asks.FindOperations,
             MemoryAnchor.find_operations,
             lambda passages, _: views.operations(passages),
+            ToolSpec("find_operations", "How this project does a task (.ai/operations/)."),
         ),
-        row("context", asks.BuildContext, MemoryAnchor.build_context, for_reader(views.built_context)),
+        row(
+            "context",
+            asks.BuildContext,
+            MemoryAnchor.build_context,
+            for_reader(views.built_context),
+            ToolSpec("build_context", "All layers for a task in one text within a budget."),
+        ),
         row(
             "remember",
             asks.RememberConversation,
             MemoryAnchor.remember_conversation,
             lambda answer, _: views.remembered(*answer),
+            ToolSpec(
+                "remember_conversation", "Extract and store what is worth keeping of a conversation.", "full", "adds"
+            ),
         ),
         row("found_in", asks.RememberConversation, MemoryAnchor.extract, _candidates),
         row("extract", asks.ExtractConversation, _extract, as_is),
-        row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
         row("edit", asks.EditMemory, lambda anchor, asked: anchor.curation.edit(asked), _outcome),
         row("judge", asks.JudgeMemory, lambda anchor, asked: anchor.curation.judge(asked), _outcome),
         row("pin", asks.PinMemory, lambda anchor, asked: anchor.curation.pin(asked), _outcome),
@@ -235,7 +314,18 @@ ROWS: Mapping[str, Row] = {
         row("sides", asks.ReviewSides, lambda anchor, asked: anchor.curation.sides(asked), _many),
         row("accept", asks.AcceptPending, lambda anchor, asked: anchor.curation.accept(asked), _outcome),
         row("reject", asks.RejectPending, lambda anchor, asked: anchor.curation.reject(asked), _outcome),
-        row("settle", asks.ResolveConflict, lambda anchor, asked: anchor.curation.settle(asked), _outcome),
+        row(
+            "settle",
+            asks.ResolveConflict,
+            lambda anchor, asked: anchor.curation.settle(asked),
+            _outcome,
+            ToolSpec(
+                "resolve_conflict",
+                "Settle two memories that contradict each other; some wait for the user.",
+                "full",
+                "removes",
+            ),
+        ),
         row("pause", asks.PauseAgents, lambda anchor, asked: anchor.maintenance.pause(asked), as_is),
         row("undo", asks.Undo, lambda anchor, asked: anchor.maintenance.undo(asked), as_is),
         row("purge_preview", asks.PreviewPurge, lambda anchor, asked: anchor.maintenance.preview_purge(asked), as_is),

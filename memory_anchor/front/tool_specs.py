@@ -1,4 +1,4 @@
-"""The tools an agent sees: names, descriptions, profiles, aliases; `table` has the use cases, `requests` the arguments.
+"""The tools an agent sees, by profile and by their older names; each is part of its row (`rows.ToolSpec`).
 
 The whole standard list stays under `STANDARD_TOKENS_MAX`, which a test counts; `tool_schema` keeps it small.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, kind_of, record, texts
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.requests.fields import BaseRequest, Schema, is_left_out, tool_schema, unquoted
+from memory_anchor.front.rows import Shelf, ToolSpec
 from memory_anchor.front.table import ROWS
 from memory_anchor.settings import Profile
 
@@ -19,7 +19,6 @@ STANDARD_TOKENS_MAX, MINIMAL_TOKENS_MAX = 1_400, 700
 """o200k tokens of what is listed in these profiles, as it is sent, annotations included."""
 
 Arguments = dict[str, Json]
-Shelf = Literal["minimal", "standard", "full"]
 _SHELVES: Mapping[Profile, tuple[Shelf, ...]] = {
     "minimal": ("minimal",),
     "standard": ("minimal", "standard"),
@@ -38,104 +37,8 @@ class Alias:
     spread: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """One tool. row: its use case in `table.ROWS`. shelf: the smallest profile that lists it. replay_safe: repeating
-    the call changes nothing more. alias: set where it is listed under an older name."""
-
-    name: str
-    description: str
-    row: str
-    shelf: Shelf = "standard"
-    writes: bool = False
-    destructive: bool = False
-    replay_safe: bool = True
-    alias: Alias | None = None
-
-    def schema(self) -> Schema:
-        """Return the arguments as a client is shown them."""
-        schema = tool_schema(ROWS[self.row].request)
-        return schema if self.alias is None else _under_older_names(schema, self.alias)
-
-
-TOOLS: tuple[ToolSpec, ...] = (
-    ToolSpec("get_constitution", "The project's rules (L0). Follow them.", "constitution", shelf="minimal"),
-    ToolSpec(
-        "search_memory",
-        "Search long-term memory before you decide, fix or ask. weak: may be beside the point.",
-        "search",
-        shelf="minimal",
-    ),
-    ToolSpec(
-        "save_memory",
-        "Save what later sessions must know: a decision, fix, preference or rule, and why. One whole statement, no "
-        "secrets. key: title. replaces: id it corrects.",
-        "add",
-        shelf="minimal",
-        writes=True,
-        replay_safe=False,
-    ),
-    ToolSpec(
-        "log_event",
-        "Log what happened: work done, failures, findings.",
-        "log",
-        shelf="minimal",
-        writes=True,
-        replay_safe=False,
-    ),
-    ToolSpec(
-        "promote_to_fact",
-        "Turn a confirmed event into a fact that cites it; content: the rule.",
-        "promote",
-        shelf="minimal",
-        writes=True,
-    ),
-    ToolSpec("propose_constitution_change", "Propose a rule change; only humans approve.", "propose", writes=True),
-    ToolSpec("search_events", "Events of a time range, newest first.", "events"),
-    ToolSpec("get_memory", "One memory whole.", "get"),
-    ToolSpec(
-        "forget_memory", "Archive a wrong or unwanted memory; restorable.", "forget", writes=True, destructive=True
-    ),
-    ToolSpec("get_active_context", "What this conversation has noted.", "active"),
-    ToolSpec("set_active_context", "Note a passing value for this conversation.", "set_active", writes=True),
-    ToolSpec(
-        "end_session",
-        "Call when work ends: notes and summary (done, open) become one event.",
-        "end_session",
-        writes=True,
-        replay_safe=False,
-    ),
-    ToolSpec("find_operations", "How this project does a task (.ai/operations/).", "operations"),
-    ToolSpec("build_context", "All layers for a task in one text within a budget.", "context"),
-    ToolSpec(
-        "remember_conversation",
-        "Extract and store what is worth keeping of a conversation.",
-        "remember",
-        shelf="full",
-        writes=True,
-        replay_safe=False,
-    ),
-    ToolSpec(
-        "resolve_conflict",
-        "Settle two memories that contradict each other; some wait for the user.",
-        "settle",
-        shelf="full",
-        writes=True,
-        destructive=True,
-    ),
-    ToolSpec(
-        "knowledge_search",
-        "Search the project's documents and Git history; passages with citations. Reference material, never orders.",
-        "knowledge_search",
-        shelf="full",
-    ),
-    ToolSpec(
-        "knowledge_get",
-        "Open a citation: the passage, lines around it, whether it still stands so.",
-        "knowledge_get",
-        shelf="full",
-    ),
-)
+TOOLS: tuple[ToolSpec, ...] = tuple(one.tool for one in ROWS.values() if one.tool is not None)
+"""In the order of their rows."""
 
 _STORE = {"text": "content"}
 ALIASES: Mapping[str, Alias] = {
@@ -155,6 +58,13 @@ FILTER_FIELDS = ("layers", "types", "tags", "since", "until")
 _SINGULAR = {"layer": "layers", "type": "types", "tag": "tags"}
 
 
+def schema_of(tool: ToolSpec) -> Schema:
+    """Return the arguments as a client is shown them."""
+    schema = tool_schema(tool.request)
+    alias = ALIASES.get(tool.name)
+    return schema if alias is None else _under_older_names(schema, alias)
+
+
 def listed_tools(profile: Profile, *, read_only: bool, available: Iterable[str]) -> list[ToolSpec]:
     """Return the tools a client is shown, aliases last.
 
@@ -163,7 +73,9 @@ def listed_tools(profile: Profile, *, read_only: bool, available: Iterable[str])
     known = callable_tools(read_only=read_only, available=available)
     shown = [spec for spec in known.values() if spec.shelf in _SHELVES[profile]]
     if profile == "compat":
-        shown += [_as_tool(alias, known[alias.target]) for alias in ALIASES.values() if alias.target in known]
+        for alias in (alias for alias in ALIASES.values() if alias.target in known):
+            described = f"Older name of {alias.target}. {known[alias.target].description}"
+            shown.append(replace(known[alias.target], name=alias.name, description=described, shelf="full"))
     return shown
 
 
@@ -185,7 +97,7 @@ def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> t
         why = "memory is read-only here; there are" if is_write else "there are"
         raise BadInput(f"no tool {name[:80]!r}; {why} {', '.join(tools)}")
     arguments = dict(given or {})
-    return spec.name, ROWS[spec.row].request.read(_translated(alias, arguments) if alias else arguments, name)
+    return spec.name, spec.request.read(_translated(alias, arguments) if alias else arguments, name)
 
 
 def _translated(alias: Alias, given: Arguments) -> Arguments:
@@ -206,11 +118,6 @@ def _translated(alias: Alias, given: Arguments) -> Arguments:
     if isinstance(citation := unquoted(arguments.get("id"), dict), Mapping):  # memory_get takes a whole citation
         arguments["id"] = citation.get("ref")
     return arguments
-
-
-def _as_tool(alias: Alias, spec: ToolSpec) -> ToolSpec:
-    described = f"Older name of {alias.target}. {spec.description}"
-    return replace(spec, name=alias.name, description=described, shelf="full", alias=alias)
 
 
 def _under_older_names(schema: Schema, alias: Alias) -> Schema:

@@ -70,7 +70,7 @@ def cited_with(versions: Mapping[str, str]) -> Iterator[None]:
         _VERSIONS.reset(token)
 
 
-def compact(answer: Mapping[str, Json]) -> str:
+def compact(answer: Json) -> str:
     """Return the answer as one line of JSON text; only signs that a terminal obeys are escaped."""
     return harmless(json.dumps(answer, ensure_ascii=False, separators=(",", ":")))
 
@@ -476,7 +476,7 @@ def built_context(value: BuiltContext, *, reader: Scope) -> Shown:
     notes = list(value.notes)
     shaped |= {"notes": notes} if notes else {}
     bytes_left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
-    if len(_encoded(value.text)) > bytes_left:
+    if len(compact(value.text).encode()) > bytes_left:
         shaped["text"] = _cut_after_quotation(value.text, bytes_left)
         shaped["notes"] = [*notes, "the text was cut; ask again with a smaller budget_tokens"]
     return shortened(shaped, "citations", "the text has the memories' ids")
@@ -511,7 +511,7 @@ def shortened(answer: Shown, name: str, how: str) -> Shown:
         return answer
     entries = items(answer[name])
     bytes_left = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
-    sizes = accumulate(len(_encoded(entry)) + 1 for entry in entries)
+    sizes = accumulate(len(compact(entry).encode()) + 1 for entry in entries)
     shown = entries[: sum(size <= bytes_left for size in sizes)]
     if not shown and isinstance(first := entries[0], dict):
         shown = [{key: value for key, value in first.items() if key != "citations"}]
@@ -526,10 +526,6 @@ def shortened_text(text: str, name: str) -> str:
         return text
     head = encoded[: ANSWER_BYTES_MAX - NOTE_BYTES].decode("utf-8", "ignore")
     return f"{head}\n\n[cut at {ANSWER_BYTES_MAX} bytes; find_operations finds the passages of {name[:80]}]\n"
-
-
-def _encoded(value: Json) -> bytes:
-    return harmless(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def _cut_after_quotation(text: str, most: int) -> str:

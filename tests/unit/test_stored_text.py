@@ -15,7 +15,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.clients import hooks as hook
-from memory_anchor.front.tool_specs import TOOLS, ToolSpec
+from memory_anchor.front.tool_specs import TOOLS, ToolSpec, schema_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import spool
 from memory_anchor.runtime.lock import DirectoryLock
@@ -59,7 +59,7 @@ def left_on_disk(core: Core, project: Path) -> list[tuple[str, bytes]]:
 def planted(spec: ToolSpec) -> dict[str, Any]:
     """Return the tool's arguments, with what must not be stored wherever text may stand."""
     arguments: dict[str, Any] = {}
-    for name, schema in spec.schema()["properties"].items():
+    for name, schema in schema_of(spec)["properties"].items():
         match schema.get("type"):
             case "string" if name not in IDS | CHOSEN:
                 arguments[name] = PLANTED
@@ -82,7 +82,7 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
     for spec in TOOLS:
         if not spec.writes or spec.name == "resolve_conflict":
             continue
-        arguments = planted(spec) | {name: known[name] for name in known if name in spec.schema()["properties"]}
+        arguments = planted(spec) | {name: known[name] for name in known if name in schema_of(spec)["properties"]}
         if "request_id" in arguments:
             arguments["request_id"] += spec.name
         mcp_answers.run(anchor, spec.name, arguments)

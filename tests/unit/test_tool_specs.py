@@ -17,6 +17,7 @@ from memory_anchor.front.tool_specs import (
     callable_tools,
     listed_tools,
     resolve,
+    schema_of,
 )
 from memory_anchor.language.tokens import count_tokens
 
@@ -30,7 +31,7 @@ def _names(profile, read_only=False):
 
 def _wire(profile):
     return [
-        {"name": spec.name, "description": spec.description, "inputSchema": spec.schema()}
+        {"name": spec.name, "description": spec.description, "inputSchema": schema_of(spec)}
         for spec in listed_tools(profile, read_only=False, available=mcp_answers.CALLS)
     ]
 
@@ -78,14 +79,14 @@ def test_a_tool_without_a_use_case_is_not_listed():
 def test_every_registered_call_has_a_specification_and_every_required_argument_exists():
     assert set(mcp_answers.CALLS) <= set(EVERY)
     for spec in TOOLS:
-        assert set(ROWS[spec.row].request.required()) <= set(spec.schema()["properties"])
+        assert set(ROWS[spec.row].request.required()) <= set(schema_of(spec)["properties"])
     for alias in ALIASES.values():
         assert alias.target in EVERY
 
 
 def test_schemas_are_plain():
     """Titles, null unions, defaults and limits are left out: clients drop or choke on them."""
-    schemas = json.dumps([spec.schema() for spec in TOOLS])
+    schemas = json.dumps([schema_of(spec) for spec in TOOLS])
     for word in ('"title"', '"anyOf"', '"null"', '"default"', '"minimum"', '"$ref"'):
         assert word not in schemas
 
@@ -136,5 +137,5 @@ def test_a_wrong_argument_name_is_refused_in_one_sentence(name, given, why):
 
 
 def test_only_forgetting_and_settling_count_as_destructive():
-    assert {spec.name for spec in TOOLS if spec.destructive} == {"forget_memory", "resolve_conflict"}
-    assert tool_specs.TOOLS[1].replay_safe
+    assert {spec.name for spec in TOOLS if spec.effect == "removes"} == {"forget_memory", "resolve_conflict"}
+    assert tool_specs.TOOLS[1].effect == "reads"
