@@ -38,7 +38,6 @@ class Alias:
 
 
 TOOLS: tuple[ToolSpec, ...] = tuple(one.tool for one in ROWS.values() if one.tool is not None)
-"""In the order of their rows."""
 
 _STORE = {"text": "content"}
 ALIASES: Mapping[str, Alias] = {

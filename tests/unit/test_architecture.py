@@ -69,7 +69,7 @@ BUDGETS: dict[str, int] = {
     "extensions.dashboard": 2270,
     "extensions.devices": 3099,
     "extensions.evaluation": 899,
-    "extensions.knowledge": 3655,
+    "extensions.knowledge": 3665,
     "extensions.library": 930,
     "extensions.lorebook": 1330,
     "extensions.prompts": 1300,
