@@ -18,7 +18,7 @@ from memory_anchor.extensions.service.http_api import build_http
 from memory_anchor.extensions.service.http_v1 import PATHS
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.table import ROWS
-from memory_anchor.front.tool_specs import TOOLS
+from memory_anchor.front.tool_specs import TOOLS, schema_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -158,7 +158,7 @@ def test_versions_stand_in_every_citation_and_report_of_every_answer(client: Cli
     context = {"messages": given["messages"], "task": given["task"]}
     answers["context"] = client.v1("context", way="plain", **context).json()
     for spec in TOOLS:
-        body = {name: value for name, value in given.items() if name in spec.schema()["properties"]}
+        body = {name: value for name, value in given.items() if name in schema_of(spec)["properties"]}
         if spec.effect != "removes":
             answers[f"tool {spec.name}"] = structured(client.tool(spec.name, body, way="plain"))
     for uri in (f"memory://memories/{memory}", "memory://profile"):
