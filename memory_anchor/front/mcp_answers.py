@@ -251,7 +251,7 @@ def _row_as_json(anchor: MemoryAnchor, name: str, **fields: str) -> Content:
 
 CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS}
 """Tool name -> its use case."""
-WRITE_TOOLS = frozenset(spec.name for spec in TOOLS if spec.writes)
+WRITE_TOOLS = frozenset(spec.name for spec in TOOLS if spec.effect != "reads")
 SHED = "drop_memory_results"
 REPORT_SHARE = 3
 """The report and citations of a context may take a third of its budget."""

@@ -94,7 +94,7 @@ class _Front:
         self._tools = tool_specs.callable_tools(read_only=read_only, available=mcp_answers.CALLS)
         shown = tool_specs.listed_tools(profile, read_only=read_only, available=mcp_answers.CALLS)
         self._listed = [_tool(spec) for spec in shown]
-        self._reading = [_tool(spec) for spec in shown if not spec.writes]
+        self._reading = [_tool(spec) for spec in shown if spec.effect == "reads"]
         self._limiter = anyio.CapacityLimiter(WORKERS)
 
     def server(self) -> Server[ClientConnection]:
@@ -345,8 +345,8 @@ def _tool(spec: ToolSpec) -> mcp_types.Tool:
         description=spec.description,
         input_schema=tool_specs.schema_of(spec),
         annotations=mcp_types.ToolAnnotations(
-            read_only_hint=not spec.writes,
-            destructive_hint=spec.effect == "removes" if spec.writes else None,
+            read_only_hint=spec.effect == "reads",
+            destructive_hint=spec.effect == "removes" if spec.effect != "reads" else None,
             idempotent_hint=True if spec.effect in ("sets", "removes") else None,
             open_world_hint=False,
         ),

@@ -28,10 +28,6 @@ class ToolSpec:
     row: str = ""
     request: type[BaseRequest] = BaseRequest
 
-    @property
-    def writes(self) -> bool:
-        return self.effect != "reads"
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

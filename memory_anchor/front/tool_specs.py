@@ -81,7 +81,7 @@ def listed_tools(profile: Profile, *, read_only: bool, available: Iterable[str])
 def callable_tools(*, read_only: bool, available: Iterable[str]) -> dict[str, ToolSpec]:
     """Return every tool that may be called, whatever the profile lists: a profile saves tokens, it protects nothing."""
     names = set(available)
-    return {spec.name: spec for spec in TOOLS if spec.name in names and not (read_only and spec.writes)}
+    return {spec.name: spec for spec in TOOLS if spec.name in names and not (read_only and spec.effect != "reads")}
 
 
 def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> tuple[str, BaseRequest]:
@@ -92,7 +92,7 @@ def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> t
     alias = ALIASES.get(name)
     target = alias.target if alias else name
     if (spec := tools.get(target)) is None:
-        is_write = any(tool.name == target and tool.writes for tool in TOOLS)
+        is_write = any(tool.name == target and tool.effect != "reads" for tool in TOOLS)
         why = "memory is read-only here; there are" if is_write else "there are"
         raise BadInput(f"no tool {name[:80]!r}; {why} {', '.join(tools)}")
     arguments = dict(given or {})

@@ -65,7 +65,7 @@ def test_read_only_mode_has_no_tool_that_writes():
     for profile in ("minimal", "standard", "full", "compat"):
         shown = listed_tools(profile, read_only=True, available=EVERY)
         assert shown
-        assert not [spec.name for spec in shown if spec.writes]
+        assert not [spec.name for spec in shown if spec.effect != "reads"]
     with pytest.raises(BadInput, match="read-only"):
         resolve("memory_store", {"text": "x"}, callable_tools(read_only=True, available=EVERY))
 
