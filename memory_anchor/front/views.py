@@ -130,15 +130,8 @@ def remembered(writes: Sequence[CandidateOutcome], notes: Sequence[str]) -> Show
 
 def candidate(value: Candidate) -> Shown:
     """Return a memory that extraction would write."""
-    return {
-        "key": value.key,
-        "content": value.content,
-        "type": value.type.value,
-        "about": value.about,
-        "importance": value.importance,
-        "confidence": value.confidence,
-        "message": value.seq,
-    }
+    named = {name: getattr(value, name) for name in ("key", "content", "about", "importance", "confidence")}
+    return named | {"type": value.type.value, "message": value.seq}
 
 
 def proposal(value: Proposal) -> Shown:
@@ -438,10 +431,7 @@ def operations(values: Sequence[OperationPassage]) -> Shown:
 def constitution(value: Constitution) -> Shown:
     """Return {entries, version, tokens, warnings}: the whole of L0, up to the longest answer."""
     answer: Shown = {
-        "entries": [
-            {"id": entry.id, "content": entry.content, "priority": entry.priority, "source": entry.source}
-            for entry in value.entries
-        ],
+        "entries": [asdict(entry) for entry in value.entries],
         "version": value.version,
         "tokens": value.tokens,
         "warnings": list(value.warnings),
@@ -487,9 +477,7 @@ def report(value: ContextCostReport, *, reader: Scope) -> Shown:
         "context_window_tokens": value.context_window_tokens,
         "reserved_output_tokens": value.reserved_output_tokens,
         "estimated_tokens": dict(value.estimated_tokens),
-        "sections": [
-            {name: getattr(section, name) for name in ("name", "part", "tokens")} for section in value.sections
-        ],
+        "sections": [asdict(section) for section in value.sections],
         "decisions": [dict(decision) for decision in value.decisions],
         "citations": [citation(source, reader=reader) for source in value.citations],
         "stage_ms": dict(value.stage_ms),
