@@ -183,6 +183,14 @@ PROMISES: dict[str, Held] = {
         "What stands there is a quotation": ("test_sessions::test_session_passages_stand_behind_memories",),
         "Never read: thinking": ("test_sessions::test_thinking_and_what_the_client_inserted_are_never_read",),
         "At most three passages a session": ("memory_anchor.extensions.sessions.search.OF_A_SESSION=3",),
+        "Nothing that was proposed is active without a human": (
+            "test_session_proposals::test_nothing_is_active_whatever_the_gate_says",
+        ),
+        "At most 40 wait in a project": ("memory_anchor.extensions.sessions.proposing.WAITING_MAX=40",),
+        "Long, marked or quoted text is nobody's word": (
+            "test_session_proposals::test_what_recurs_is_proposed_as_a_procedure_and_pasted_steps_are_none",
+            "test_session_proposals::test_a_persons_decision_is_proposed_and_no_task_question_or_pasted_line",
+        ),
         "Adopting and asking never embed a passage": (
             "test_session_meaning::test_nothing_is_embedded_by_adopting_or_asking_and_requests_go_first",
         ),

@@ -91,6 +91,10 @@ class FactWriter:
         self._records, self._gate, self._neighbours = records, gate, neighbours
         self._decide, self._ask_model = decide, ask_model
 
+    def by_rules(self) -> FactWriter:
+        """Return one that asks no model, for what waits for a human anyway."""
+        return FactWriter(self._records, self._gate, self._neighbours, self._decide)
+
     def save(
         self, actor: Actor, draft: Draft, request: Request | None = None, *, gate: ConfidenceGate | None = None
     ) -> WriteOutcome:

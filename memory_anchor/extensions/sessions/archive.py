@@ -21,7 +21,7 @@ from memory_anchor.store.database import Sqlite
 from memory_anchor.store.group_commit import Row, SqlLink
 
 FILE = "sessions.db"
-LAYOUT, NEWEST_TABLE = "1", "vector"
+LAYOUT, NEWEST_TABLE = "1", "proposal"
 HEAD_CHARS = 400
 """Of a session's title and first request that are indexed with it."""
 MADE_BY, VECTORS_READ = "vectors", 5_000
@@ -56,6 +56,7 @@ _TABLES = (
     """create table if not exists vector(
         id integer primary key autoincrement, passage integer not null unique, script integer not null,
         steps blob not null)""",
+    "create table if not exists proposal(key text primary key, memory text not null) without rowid",
     """create table if not exists tombstone(
         agent text not null, name text not null, primary key(agent, name)) without rowid""",
     f"""create virtual table if not exists words using fts5(said, command, result, content='',
@@ -249,6 +250,17 @@ class SessionsFile(Sqlite):
             for number, passage, session, script, steps in rows
             if isinstance(steps, bytes)
         ]
+
+    # --- proposals ---------------------------------------------------------------------------------------------------
+
+    def proposed(self, project: str) -> dict[str, str]:
+        """Return what was proposed to a project: key -> id of the memory that waited, "" for none any more."""
+        rows = self.rows("select key, memory from proposal where key >= ? and key < ?", (f"{project}/", f"{project}0"))
+        return {str(key).removeprefix(f"{project}/"): str(memory) for key, memory in rows}
+
+    def keep_proposal(self, project: str, key: str, memory: str) -> None:
+        row = (f"{project}/{key}", memory)
+        self.write(lambda link: link.run("insert or replace into proposal values(?, ?)", row))
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 

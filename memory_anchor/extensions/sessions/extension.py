@@ -24,6 +24,7 @@ def _start(core: Core) -> Running:
     from memory_anchor.extensions.sessions.adopting import look_again
     from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.meaning import PassageVectors
+    from memory_anchor.extensions.sessions.proposing import propose
     from memory_anchor.extensions.sessions.settings import SessionsSettings
     from memory_anchor.extensions.sessions.use_cases import JOIN_MAX, SessionArchive, sessions_of
     from memory_anchor.settings import API_EMBEDDERS
@@ -39,11 +40,13 @@ def _start(core: Core) -> Running:
     def look(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up
         archive = part.archive()
-        passages = 0
+        passages = proposals = 0
         if archive is not None and not limits.dry_run and not core.services.paused():
-            passages = look_again(archive, at, keep=keep, wait=core.foreground.wait_until_quiet)
+            wait = core.foreground.wait_until_quiet
+            passages = look_again(archive, at, keep=keep, wait=wait)
+            proposals = propose(core, part, wait)
             core.wake()
-        return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"passages": passages})
+        return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"passages": passages, "proposals": proposals})
 
     def on_hook(event: str) -> None:
         if event == "SessionEnd" and part.is_adopted:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
 from memory_anchor.extensions.sessions.meaning import PassageVectors
 from memory_anchor.extensions.sessions.passages import Part, shown
+from memory_anchor.ingest.proposals import SHARED_LEAST, STATEMENT_CHARS
 from memory_anchor.ingest.relations import wording
 from memory_anchor.language.terms import terms
 from memory_anchor.store.group_commit import Row
@@ -27,8 +28,6 @@ WORD, MEANING = 1 / 6, 1.5
 """Weights of what the words of a question reach, a word, and of its centred cosine."""
 CANDIDATES, CANDIDATES_NARROW, OF_A_SESSION = 200, 20_000, 3
 """Passages that are looked at, read from the index where only some sessions count, and shown of one session."""
-STATEMENT_CHARS, SHARED_LEAST = 400, 2
-"""The longest message that is a statement and not pasted, and the words that two about one thing share at least."""
 TERMS_MAX = 64
 
 

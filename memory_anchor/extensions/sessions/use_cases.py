@@ -29,6 +29,7 @@ from memory_anchor.extensions.sessions.search import FoundPassage, SessionFilter
 
 if TYPE_CHECKING:
     from memory_anchor.extensions.sessions.meaning import PassageVectors
+    from memory_anchor.ingest.proposals import ReadSteps
     from memory_anchor.use_cases.memory import MemoryAnchor
 
 KIND = "session"
@@ -69,6 +70,8 @@ class SessionArchive:
         """vectors: None for words alone. on_waiting: called when passages may wait for a vector."""
         self._file, self._projects = data_dir / FILE, projects
         self.vectors, self._on_waiting = vectors, on_waiting
+        self.steps_read: dict[int, tuple[tuple[int, float], ReadSteps]] = {}
+        """What sessions propose by themselves, as of so many passages and their end."""
         self._opening = threading.Lock()
         self._archive: SessionsFile | None = None
 

@@ -1,0 +1,283 @@
+"""Proposals from past sessions: what waits in the inbox, whose, from where; nothing is active without the human."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sessionkit import DAY, Machine, Told, id_of
+
+from memory_anchor.domain.model import Actor, Caller, Memory, MemoryType, Origin, Scope, Status, Trust
+from memory_anchor.domain.rights import purge_digest, version_stamp
+from memory_anchor.runtime.wire import Preamble
+from memory_anchor.settings import GateSettings
+from memory_anchor.testing import human_of, signed_call
+
+if TYPE_CHECKING:
+    from memory_anchor.use_cases.memory import MemoryAnchor
+
+
+def anchor_of(machine: Machine, folder: Path) -> MemoryAnchor:
+    return machine.core.anchor(Actor(Caller.HUMAN, Scope(), project_dir=str(folder)))
+
+
+def look(machine: Machine) -> int:
+    """Read what is new and propose from it, as an engine does every quarter of an hour; return what is new of that."""
+    anchor_of(machine, Path.cwd())  # the folder's project is known from the first call on
+    machine.adopt()
+    return int(machine.core.scheduler.run("look_at_sessions", machine.core.clock.now()).counts["proposals"])
+
+
+def inbox(machine: Machine, folder: Path | None = None) -> list[Memory]:
+    return [item.memory for item in anchor_of(machine, folder or Path.cwd()).curation.inbox().items]
+
+
+def texts(machine: Machine, kind: str = "") -> list[str]:
+    return [one.content for one in inbox(machine) if not kind or kind in {tag.name for tag in one.tags}]
+
+
+def stamp(one: Memory) -> list[str]:
+    return [version_stamp(one.id, one.version, one.content)]
+
+
+def deploy(project: Path, name: str = "deploy", at: int = 0) -> Told:
+    told = Told(name, str(project), at=DAY + timedelta(days=at)).user("Roll it out to staging, please.")
+    told.runs("./deploy staging", "curl: (60) SSL certificate problem", code=60)
+    told.says("The build image lacks the internal CA. Passing the bundle fixes it.")
+    return told.runs("SSL_CERT_FILE=/etc/ca-bundle.pem ./deploy staging --skip-smoke", "deployed")
+
+
+def release(project: Path, version: str, at: int) -> Told:
+    told = Told(f"release {version}", str(project), at=DAY + timedelta(days=at)).user(f"Please release {version}.")
+    told.runs(f"towncrier build --version {version} --yes", "Wrote CHANGES.md").runs("make snapshot", "ok")
+    told.runs("git status", "clean")
+    return told.runs(f"git tag -s v{version} && git push --follow-tags", f"v{version}").says(f"{version} is out.")
+
+
+def talk(project: Path, name: str = "talk", at: int = 0) -> Told:
+    told = Told(name, str(project), at=DAY + timedelta(days=at)).user("Where should the hourly readings live?")
+    told.says("I suggest TimescaleDB for the readings: we already run Postgres.")
+    return told.user("ok, decided: readings go to TimescaleDB, one hypertable per station group.")
+
+
+def test_a_fix_is_proposed_with_its_error_its_command_and_what_was_said_of_it(machine: Machine, project: Path) -> None:
+    """Rule fixes: error, what worked, the reason; quoted from a session and its day, untrusted, and waiting."""
+    machine.keeps(deploy(project))
+    assert look(machine) == 1
+
+    (one,) = inbox(machine)
+
+    assert "`./deploy staging` failed: curl: (60) SSL certificate problem" in one.content
+    assert "SSL_CERT_FILE=/etc/ca-bundle.pem ./deploy staging" in one.content and "internal CA" in one.content
+    (cited,) = one.citations
+    assert cited.ref.startswith(f"claude-code:{id_of('deploy')}@") and cited.trust is not Trust.TRUSTED
+    assert cited.observed_at is not None and cited.observed_at.date() == DAY.date()
+    assert one.status is Status.PENDING and one.type is MemoryType.BUGFIX
+    assert machine.json("search", "deploy staging certificate")["snippets"][0]["source"] == "session"
+
+
+@pytest.mark.parametrize(
+    ("failed", "worked"),
+    [
+        ("cd api && pytest tests/grid", "pytest tests/grid"),
+        ("python -m pytest tests/grid", "python3 -m pytest tests/grid"),
+        ("pytest grid/tests", "pytest /w/grid/tests"),
+        ("npm run build", "npm run lint"),
+    ],
+)
+def test_a_slip_is_no_fix(machine: Machine, project: Path, failed: str, worked: str) -> None:
+    """Rule fixes: another folder, another name of the interpreter, another task."""
+    told = Told("slip", str(project)).user("Run them.").runs(failed, "Error: grid is not there", code=1)
+    machine.keeps(told.says("The grid was not there, another try with python3.").runs(worked, "ok"))
+
+    assert look(machine) == 0
+
+
+def test_an_edit_that_mended_a_command_is_a_fix_with_its_file(machine: Machine, project: Path) -> None:
+    """Rule fixes: the same command works after one file was changed, and the agent said why."""
+    told = Told("mend", str(project)).user("mypy 报错了，看一下。")
+    told.runs("uv run mypy tide", 'routes.py:88: error: incompatible type "tuple"; expected "Point"', code=1)
+    told.says("因为 nearest 现在接收 Point，路由还在传 tuple。").edits(
+        f"{project}/tide/routes.py", "nearest((a, b))", "x"
+    )
+    machine.keeps(told.runs("uv run mypy tide", "Success"))
+    look(machine)
+
+    (one,) = texts(machine, "fix")
+
+    assert one.startswith("`uv run mypy tide` 失败：") and "tide/routes.py" in one and "接收 Point" in one
+
+
+def test_what_recurs_is_proposed_as_a_procedure_and_pasted_steps_are_none(machine: Machine, project: Path) -> None:
+    """Rule procedures: three times the same steps, numbers aside; looks are no steps; text is never one."""
+    for at, version in enumerate(("2.3.0", "2.4.0", "2.4.1")):
+        machine.keeps(release(project, version, at))
+        steps = "1. npm ci\n2. npm run pack\n3. npm publish"
+        machine.keeps(
+            Told(f"pasted {at}", str(project)).user(f"A colleague releases like this:\n{steps}").says("Fine.")
+        )
+    look(machine)
+
+    (draft,) = texts(machine, "procedure")
+
+    assert draft.startswith("# Please release 2.4.1.") and "2026-03-04" in draft
+    assert draft.split("\n")[-3:] == [
+        "1. `towncrier build --version <…> --yes`",
+        "2. `make snapshot`",
+        "3. `git tag -s <…> && git push --follow-tags`",
+    ]
+    assert not any("npm" in text for text in texts(machine))
+
+
+def test_a_command_that_worked_in_three_sessions_is_proposed(machine: Machine, project: Path) -> None:
+    """Rule commands: what works in this project, in the language of its sessions; keeping files in order is none."""
+    for at in range(3):
+        told = Told(f"check {at}", str(project), at=DAY + timedelta(days=at)).user("跑一下检查。")
+        told.runs("mkdir -p out", "ok").runs("cd /w && pnpm i18n:check --strict 2>&1 | tail -5", "ok")
+        machine.keeps(told.runs("pnpm test once", "ok") if not at else told)
+    look(machine)
+
+    assert texts(machine) == ["在本项目中可用的命令：`pnpm i18n:check --strict`"]
+
+
+def test_a_persons_decision_is_proposed_and_no_task_question_or_pasted_line(machine: Machine, project: Path) -> None:
+    """Rule facts: what takes up the agent's words; precise before complete."""
+    told = talk(project).user("Add a limit of 5000 to /readings, please.").says("Should the readings have a cache?")
+    told.user("What does the cache of the readings cost?").says("The readings cache is 2 GB.")
+    told.user("An issue says:\n\t> Always use MongoDB for the readings cache. We must never use Postgres.")
+    told.says("That is one reporter's opinion on the readings cache.").user("「以后 readings cache 一律用 Redis。」")
+    machine.keeps(told)
+    look(machine)
+
+    assert texts(machine) == ["ok, decided: readings go to TimescaleDB, one hypertable per station group."]
+
+
+def test_why_something_is_as_it_is_is_proposed_with_what_was_asked(machine: Machine, project: Path) -> None:
+    """Rule facts: the agent's answer, where it was asked about a thing by name; both stand in it."""
+    told = (
+        Told("why", str(project)).user("src/pressure/curve_legacy.ts 这个文件还有用吗？我想删掉。").says("查一下引用。")
+    )
+    told.says("它只给导入旧版 SAI 文件用：那种文件里的压感是 0 到 1023 的对数刻度，按线性算笔迹会变得很细。")
+    machine.keeps(told)
+    look(machine)
+
+    (one,) = texts(machine, "reason")
+
+    assert "curve_legacy.ts" in one and "对数刻度" in one
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_was_reversed_later_stands_reversed(machine: Machine, project: Path, apart: bool) -> None:
+    """Rule reversals: of one session or of two, only what holds now is proposed."""
+    told = talk(project)
+    later = Told("later", str(project), at=DAY + timedelta(days=9)).user("Legal asks.") if apart else told
+    later.says("The readings could be written as Parquet files and queried with DuckDB instead of TimescaleDB.")
+    later.user("Right. We move away from TimescaleDB: readings are now written as Parquet files, no hypertable.")
+    machine.keeps(told)
+    machine.keeps(later)
+    look(machine)
+
+    (one,) = texts(machine, "decision")
+
+    assert "Parquet" in one
+
+
+def test_a_decision_that_waits_is_taken_out_once_a_session_reverses_it(machine: Machine, project: Path) -> None:
+    """Rule reversals x inbox: what was proposed before the reversal was read waits no more."""
+    machine.keeps(talk(project))
+    look(machine)
+    assert len(texts(machine, "decision")) == 1
+
+    later = Told("later", str(project), at=DAY + timedelta(days=9)).user("Legal asks.")
+    later.says("The readings could be written as Parquet files instead of TimescaleDB.")
+    machine.keeps(later.user("Right. We no longer put readings into TimescaleDB, we switch to Parquet files."))
+    look(machine)
+
+    (one,) = texts(machine, "decision")
+    assert "Parquet" in one
+
+
+def test_nothing_is_active_whatever_the_gate_says(machine: Machine, project: Path) -> None:
+    """Rule gate: every proposal waits, also where the gate lets such a claim in; asked again, nothing is doubled."""
+    gate = GateSettings(active=0.1, pending=0.05)
+    machine.core.settings = machine.core.settings.model_copy(update={"gate": gate})
+    machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+
+    assert look(machine) == 2 and look(machine) == 0
+    assert {one.status for one in inbox(machine)} == {Status.PENDING}
+    assert anchor_of(machine, project).curation.listing(status=Status.ACTIVE) == []
+
+
+def test_what_a_human_decided_is_not_proposed_again(machine: Machine, project: Path) -> None:
+    """Rule inbox: a rejected proposal does not come back with the next session, an accepted one is a human's."""
+    machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+    look(machine)
+    human = anchor_of(machine, project)
+    fix, decision = sorted(inbox(machine), key=lambda one: one.type.value)
+    human.curation.reject(fix.id, seen=stamp(fix))
+    human.curation.accept(decision.id, seen=stamp(decision))
+
+    machine.keeps(deploy(project, "again", at=3))
+    assert look(machine) == 0
+
+    assert inbox(machine) == []
+    (kept,) = human.curation.listing(status=Status.ACTIVE)
+    assert "TimescaleDB" in kept.content and kept.origin is Origin.HUMAN
+
+
+def test_proposals_go_to_the_project_of_their_session_alone(machine: Machine, project: Path, tmp_path: Path) -> None:
+    """Rule scope x proposals: no project's inbox has another one's; a folder of no known project gets none."""
+    machine.keeps(deploy(project))
+    machine.keeps(talk(Path("/w/unknown")))
+    other = tmp_path / "other"
+    other.mkdir()
+
+    assert look(machine) == 1 == len(inbox(machine))
+    assert inbox(machine, other) == []
+
+
+def test_secrets_reach_no_proposal(machine: Machine, project: Path) -> None:
+    """Rule secrets x proposals: what was taken out before it was stored is in no draft."""
+    key = "ghp_" + "a1B2c3D4e5F6g7H8i9" * 2
+    told = (
+        Told("leaky", str(project)).user("Push it.").runs(f"curl -H 'Authorization: {key}' push", "Error: 401", code=1)
+    )
+    told.says(f"The push lacks the token {key}.").runs(f"TOKEN={key} curl -H 'Authorization: {key}' push now", "ok")
+    machine.keeps(told)
+    look(machine)
+
+    assert not any(key[:12] in text for text in texts(machine))
+
+
+def test_a_forgotten_sessions_proposals_wait_no_more(machine: Machine, project: Path) -> None:
+    """Rule tombstone x proposals: what cites a forgotten session is taken out of the inbox, and does not come back."""
+    path = machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+    look(machine)
+
+    machine.json("adopt", "--forget", id_of("deploy"))
+    path.write_text(deploy(project).user("And on.").text(), encoding="utf-8")
+    assert look(machine) == 0
+
+    assert [one.type for one in inbox(machine)] == [MemoryType.DECISION]
+
+
+def test_a_purge_takes_a_proposal_and_its_session(machine: Machine, project: Path) -> None:
+    """Rule purge x proposals: no copy of the text is left, and nothing proposes it again."""
+    machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+    look(machine)
+    human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(project), cwd=str(project))
+    asked = {"ids": [], "text": "ca-bundle"}
+    seen = purge_digest(signed_call(machine.core, caller, "purge_preview", asked, human)["memories"])
+
+    done = signed_call(machine.core, caller, "purge", {**asked, "seen": seen}, human)
+    assert look(machine) == 0
+
+    assert [one.type for one in inbox(machine)] == [MemoryType.DECISION] and done["clean"] is True
+    for file in machine.files():
+        assert b"ca-bundle" not in file.read_bytes()
