@@ -91,9 +91,11 @@ class Index:
         self._counted: dict[str, tuple[int, int]] = {}
         self._queues = {
             name: EmbeddingQueue(
-                *(store, embedder, partial(self._embedded, name)),
+                store,
+                embedder,
+                partial(self._embedded, name),
                 using=name,
-                quarantine=self._quarantine,
+                quarantine=quarantine,
                 wait=yield_to_requests,
             )
             for name, embedder in query_embedder.embedders.items()

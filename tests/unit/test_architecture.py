@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "language": 6090,
     "layers": 1256,
     "process": 950,
-    "recall": 5885,
+    "recall": 5893,
     "runtime": 4285,
     "settings": 500,
     "store": 2365,
