@@ -34,7 +34,8 @@ from memory_anchor.domain.errors import BadInput, retry_on_conflict
 from memory_anchor.domain.model import COLLECTIONS, point_id
 from memory_anchor.domain.ports import AuditLog, Embedder, MemoryStore
 from memory_anchor.domain.where import Between, HasVector, OneOf, Where
-from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
+from memory_anchor.layers.commits import audit_record
+from memory_anchor.layers.records import RECORD_COLLECTIONS
 from memory_anchor.recall.embedding import document_rows
 from memory_anchor.upkeep.job_kit import pages
 

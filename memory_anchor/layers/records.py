@@ -1,4 +1,4 @@
-"""Reading and writing versions: the one place where memories reach the store.
+"""Reading versions, and making the next ones of what a request decided.
 
 Every write of L2 and L3 goes through `commit`: derived words and vectors are made here, new versions and the closed old
 ones of one collection land in one atomic upsert, the audit record follows, and search indexes are updated. `lock`
@@ -14,7 +14,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import islice
 
@@ -49,6 +49,7 @@ from memory_anchor.domain.versions import Draft, Revision
 from memory_anchor.domain.where import Between, Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.language.timespans import recency
+from memory_anchor.layers.commits import Commits, audit_of
 
 VERSIONS_PAGE = 500
 """Versions of one memory that are read at once; it may have any number."""
@@ -104,8 +105,7 @@ class Records:
         self.lock: AbstractContextManager[bool | None] = lock or threading.RLock()
         self.written: Callable[[], int | None] = written or (lambda: None)
         self._entry_of = entry_of
-        self._audit = audit
-        self._on_write = on_write
+        self._commits = Commits(store, audit, on_write)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -221,13 +221,13 @@ class Records:
         }
         entries = [*new, *(self._next_entry(step, before.get(step.closed.point_id)) for step in revisions)]
         closed = [step.closed for step in revisions if step.closed.point_id in before]
-        batches: dict[str, list[Entry]] = {}
-        for entry in (*entries, *(replace(before[version.point_id], memory=version) for version in closed)):
-            batches.setdefault(entry.memory.layer.value, []).append(entry)
-        with self._audit.recording(kind, [audit_of([entry.memory for entry in entries])], by=by, at=at):
-            for collection, batch in batches.items():
-                self.store.put(collection, batch)
-        self._on_write([entry for batch in batches.values() for entry in batch])
+        self._commits.put(
+            [*entries, *(replace(before[version.point_id], memory=version) for version in closed)],
+            records=[audit_of([entry.memory for entry in entries])],
+            kind=kind,
+            by=by,
+            at=at,
+        )
 
     def _next_entry(self, step: Revision, before: Entry | None) -> Entry:
         """Return the entry of a new version; its vector and words are reused where their text did not change."""
@@ -245,9 +245,7 @@ class Records:
             raise NotFound(f"no memory {memory.id!r} here; it was erased meanwhile")
         receipts = (*memory.receipts, receipt)[-RECEIPTS_KEPT:] if receipt else memory.receipts
         used = replace(memory, usage=used_at(memory.usage, at), receipts=receipts)
-        entry = replace(stored[0], memory=used)
-        self.store.put(memory.layer.value, [entry])
-        self._on_write([entry])
+        self._commits.put([replace(stored[0], memory=used)], records=(), kind="", by="", at=at)
 
 
 def newest_versions(
@@ -261,25 +259,6 @@ def newest_versions(
         if len(page) < VERSIONS_PAGE:
             return
         below = page[-1].version
-
-
-def audit_of(written: Sequence[Memory]) -> dict[str, Json]:
-    """Return the one audit record of versions written together: each record costs a disk sync."""
-    records = [audit_record(memory) for memory in written]
-    return records[0] if len(records) == 1 else {"memories": records}
-
-
-def audit_record(memory: Memory) -> dict[str, Json]:
-    """Return what the audit keeps of one written version: never its text."""
-    return {
-        "id": memory.id,
-        "version": memory.version,
-        "layer": memory.layer.value,
-        "status": memory.status.value,
-        "content_hash": memory.content_hash,
-        "scope": {name: value for name, value in asdict(memory.scope).items() if name != "across"},
-        "reason": memory.reason,
-    }
 
 
 def used_at(usage: Usage, at: datetime) -> Usage:

@@ -27,7 +27,7 @@ from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemorySto
 from memory_anchor.domain.versions import Revision
 from memory_anchor.domain.where import Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.layers.records import audit_of
+from memory_anchor.layers.commits import Commits, audit_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
 
@@ -76,6 +76,10 @@ class Upkeep:
     recalled: RecalledTogether | None = None
     batch_item: AbstractContextManager[bool | None] = field(default_factory=FairLock)
     ended_at: Callable[[Scope], datetime | None] = lambda _: None
+
+    @property
+    def commits(self) -> Commits:
+        return Commits(self.store, self.audit, self.on_write)
 
     @property
     def lifecycle(self) -> LifecycleSettings:
@@ -188,19 +192,15 @@ def write(
     collection = names.pop()
     up.yield_to_requests()
 
-    def put() -> tuple[list[Entry], list[Memory]]:
+    def put() -> list[Memory]:
         entries, written = _entries(up, collection, changes, added)
         if not written or (whole and len(written) < len(changes) + len(added)):
-            return [], []
-        with up.audit.recording(kind, [audit_of(written)], by=by, at=at):
-            up.store.put(collection, entries)
-        return entries, written
+            return []
+        up.commits.put(entries, records=[audit_of(written)], kind=kind, by=by, at=at)
+        return written
 
     with up.lock:
-        entries, written = retry_on_conflict(put)
-    if written:
-        up.on_write(entries)
-    return written
+        return retry_on_conflict(put)
 
 
 def _entries(

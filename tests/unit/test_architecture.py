@@ -344,6 +344,31 @@ def test_a_field_that_nothing_decides_by_is_in_the_model_and_its_request_alone()
     assert {place for place in PLACES if re.search(r"\bsentiment\b", text_of(place))} == set(STATE_SENTIMENT)
 
 
+COMMITS = "layers/commits.py"
+WRITES_NO_VERSION = {
+    "recall/embedding_queue.py": "vectors of what is stored",
+    "upkeep/statistics.py": "how often something was used",
+    "upkeep/settling.py": "words of an older rule, made again",
+    **dict.fromkeys(("admin/backup.py", "runtime/salvage.py"), "a new store, filled from a copy"),
+    **dict.fromkeys(("admin/rebuild.py", "admin/checks.py", "admin/merges.py"), "the whole store, rebuilt or moved"),
+    "admin/purge.py": "what is erased, and what is left of texts that named it",
+    **dict.fromkeys(("extensions/knowledge/library.py", "extensions/knowledge/points.py"), "text that others wrote"),
+    "front/doctor_store.py": "one version that nobody reads, to try the store",
+}
+"""Files beside the commit that write to a store, and what; none of it was decided of a memory."""
+
+
+def test_what_is_decided_of_a_memory_is_written_in_one_place() -> None:
+    """Rule commit: trail, store and searches learn of new versions together, there alone; few others write at all."""
+    writes = re.compile(r"(?:store|target)\.(?:put|set_vectors|set_usage|erase)\(")
+    places = {
+        place for place in PLACES if not place.startswith(("adapters/", "store/")) and writes.search(text_of(place))
+    }
+
+    assert {place for place in PLACES if re.search(r"audit\.recording\(", text_of(place))} == {COMMITS}
+    assert places == {COMMITS, *WRITES_NO_VERSION}
+
+
 def test_a_class_name_stands_once_in_the_tree() -> None:
     """Rule names: one word per meaning, and none for two; but `Memory`, as programs call the whole of it."""
     where: dict[str, list[str]] = {}

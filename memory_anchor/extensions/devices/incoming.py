@@ -6,7 +6,6 @@ lock.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,13 +27,12 @@ from memory_anchor.extensions.devices.ordering import SyncedVersion, heads_of, i
 from memory_anchor.extensions.devices.segments import LAYERS, Segment, SegmentVersion, SignedPurge, purge_statement
 from memory_anchor.extensions.transfer.transfer import stored_versions
 from memory_anchor.identity import keys
-from memory_anchor.layers.records import audit_record
+from memory_anchor.layers.commits import moved_records
 from memory_anchor.upkeep.job_kit import entry_like, new_entry
 
 AUDIT_KIND = "sync"
 MOVED_KIND = "sync_moved"
 """Recorded where versions got another number: checks then ignore the old numbers in earlier records."""
-RECORDS_EACH = 40
 WRITTEN_AT_ONCE = 50
 ROUNDS_MAX = 1_000
 
@@ -92,7 +90,6 @@ class VersionWriter:
                 self._run.ledger.record(rows)
             self._write(entries, renumbered, new)
             self._run.result.received += len(new)
-        self._run.ports.upkeep.on_write(entries)
 
     def _with_merge(
         self, ordered: list[SyncedVersion], overwritten: set[str]
@@ -167,18 +164,13 @@ class VersionWriter:
         return entries, renumbered, new
 
     def _write(self, entries: Sequence[Entry], renumbered: Sequence[Memory], new: Sequence[Memory]) -> None:
-        now, by = self._run.ports.clock.now(), f"sync:{self._run.device.name}"
-        changed = [*new, *renumbered]
-        records = [
-            {"memories": [audit_record(memory) for memory in changed[start : start + RECORDS_EACH]]}
-            for start in range(0, len(changed), RECORDS_EACH)
-        ]
-        kind = MOVED_KIND if renumbered else AUDIT_KIND
-        audit = self._run.ports.upkeep.audit
-        with audit.recording(kind, records, by=by, at=now) if records else contextlib.nullcontext():
-            for layer in LAYERS:
-                if batch := [entry for entry in entries if entry.memory.layer is layer]:
-                    self._run.store.put(layer.value, batch)
+        self._run.ports.upkeep.commits.put(
+            sorted(entries, key=lambda entry: LAYERS.index(entry.memory.layer)),
+            records=moved_records([*new, *renumbered]),
+            kind=MOVED_KIND if renumbered else AUDIT_KIND,
+            by=f"sync:{self._run.device.name}",
+            at=self._run.ports.clock.now(),
+        )
 
 
 class Incoming:

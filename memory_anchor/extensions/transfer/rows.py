@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache, partial
 
@@ -19,18 +19,17 @@ from memory_anchor.base.json_values import Json, items
 from memory_anchor.domain import rights
 from memory_anchor.domain.errors import MemoryAnchorError, Refused
 from memory_anchor.domain.model import Citation, Memory, Origin, Outcome, audiences
-from memory_anchor.domain.ports import Trail
+from memory_anchor.domain.ports import Entry, Trail
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.transfer import requests, transfer
 from memory_anchor.front.rows import Row, as_is, row
 from memory_anchor.language import safety
-from memory_anchor.layers.records import audit_record
+from memory_anchor.layers.commits import moved_records
 from memory_anchor.use_cases.memory import MemoryAnchor
 from memory_anchor.use_cases.writes import IMPORT, Line
 
-RECORDS_EACH = 40
 """Versions that one audit record names: some 20 kB, a third of its maximum."""
 
 
@@ -140,8 +139,7 @@ class Moving:
             store,
             self._services.records.lock,
             versions,
-            recording=partial(self._recording, audited=request.audited),
-            on_write=self._process.upkeep.on_write,
+            commit=partial(self._commit, audited=request.audited),
             refused=partial(rights.import_refusal, caller, reads=audiences(self._actor.scope)),
         )
         skipped = [version_id for version_id in merged.skipped if version_id in present]
@@ -183,17 +181,14 @@ class Moving:
         name = stable_hash(repr(sorted(record.items())))
         return line, Line(name, origin, cites, since, dry)
 
-    def _recording(self, added: Sequence[Memory], *, audited: bool) -> AbstractContextManager[None]:
-        """Return what records these versions around their writing, without those that an adopted trail names."""
+    def _commit(self, entries: Sequence[Entry], added: Sequence[Memory], *, audited: bool) -> None:
+        """Write versions, and record those of them that are new, without those that an adopted trail names."""
         audit = self._services.audit
         if audited and rights.may(Action.IMPORT_PROJECTS, self._actor.caller):
             recorded = _versions_in_trail(audit, audit.size())
             added = [memory for memory in added if (memory.id, memory.version, memory.content_hash) not in recorded]
-        if not added:
-            return nullcontext()
-        parts = [added[start : start + RECORDS_EACH] for start in range(0, len(added), RECORDS_EACH)]
-        records = [{"memories": [audit_record(memory) for memory in part]} for part in parts]
-        return audit.recording(IMPORT, records, by=self._writes.author, at=self._services.clock.now())
+        by, at = self._writes.author, self._services.clock.now()
+        self._process.upkeep.commits.put(entries, records=moved_records(added), kind=IMPORT, by=by, at=at)
 
 
 def _counted(outcome: Outcome, dry: bool) -> str:

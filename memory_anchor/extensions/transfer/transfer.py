@@ -175,13 +175,12 @@ def merge(
     lock: AbstractContextManager[bool | None],
     versions: Sequence[tuple[int, Memory]],
     *,
-    recording: Callable[[Sequence[Memory]], AbstractContextManager[None]],
-    on_write: Callable[[Sequence[Entry]], None],
+    commit: Callable[[Sequence[Entry], Sequence[Memory]], None],
     refused: Callable[[Memory, Memory | None], str],
 ) -> Merged:
     """Add versions (with their line numbers) to what is stored: one atomic batch per collection.
 
-    recording: around the writing of these versions, see `AuditLog`. refused: why the caller may not import a version
+    commit: writes the entries, and records these versions. refused: why the caller may not import a version
     of a memory, given its newest version here; "" when it may.
 
     A stored version is skipped; one that contradicts what is stored becomes an error of its line.
@@ -201,10 +200,9 @@ def merge(
             else:
                 versions_here[memory.version] = memory
                 new[memory.point_id] = memory
-        with recording(list(new.values())):
-            written = [entry for name in COLLECTIONS for entry in _write(store, name, stored, new)]
-        result.added = [entry.memory for entry in written if entry.memory.point_id in new]
-    on_write(written)
+        entries = [entry for name in COLLECTIONS for entry in _entries(store, name, stored, new)]
+        commit(entries, list(new.values()))
+        result.added = [entry.memory for entry in entries if entry.memory.point_id in new]
     return result
 
 
@@ -214,10 +212,10 @@ def stored_already(store: MemoryStore, versions: Iterable[Memory]) -> list[str]:
     return sorted(entry.memory.version_id for name in COLLECTIONS for entry in store.get(name, points) if points)
 
 
-def _write(
+def _entries(
     store: MemoryStore, collection: str, known: Mapping[str, Mapping[int, Memory]], new: Mapping[str, Memory]
 ) -> list[Entry]:
-    """Put the new versions of one collection, and close those that they follow."""
+    """Return the new versions of one collection, and those that they follow, closed."""
     entries: list[Entry] = []
     closed: dict[str, Memory] = {}
     for memory_id in sorted({memory.id for memory in new.values() if memory.layer.value == collection}):
@@ -227,9 +225,7 @@ def _write(
             elif memory != known[memory_id][memory.version]:
                 closed[memory.point_id] = memory
     stored = store.get(collection, list(closed), with_vectors=True) if closed else []
-    entries += [replace(entry, memory=closed[entry.memory.point_id]) for entry in stored]
-    store.put(collection, entries)
-    return entries
+    return entries + [replace(entry, memory=closed[entry.memory.point_id]) for entry in stored]
 
 
 def in_sequence(versions: Iterable[Memory]) -> list[Memory]:
