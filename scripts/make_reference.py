@@ -20,6 +20,10 @@ sys.path.insert(0, str(ROOT))
 FOLDER = ROOT / "docs" / "reference"
 SENTENCES = ROOT / "scripts" / "data" / "settings.toml"
 """What each setting does, in a sentence."""
+ARGUMENTS = ROOT / "scripts" / "data" / "arguments.toml"
+"""What an argument is, where its own place says nothing."""
+EXAMPLES = ROOT / "scripts" / "data" / "http_examples.toml"
+"""Requests of the HTTP page with the part of each answer that it shows; a test sends them."""
 MADE = "<!-- Written by scripts/make_reference.py; a test compares it. -->\n"
 CELL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", ">": "&gt;"})
 
@@ -36,6 +40,21 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     """Return a table's lines, none where there is no row."""
     lines = [head, ("---",) * len(head), *rows] if rows else []
     return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+
+
+USED: set[tuple[str, str]] = set()
+"""The sentences of `ARGUMENTS` that a page has taken, by place ("" for every place) and name."""
+
+
+def described(said: str, place: str, name: str) -> str:
+    """Return what an argument is: its own words, else those of `ARGUMENTS`. Raises KeyError: neither has any."""
+    if said.strip():
+        return cell(said)
+    told = tomllib.loads(ARGUMENTS.read_text("utf-8"))
+    name = name.lower().strip("-[]").replace("-", "_")
+    where = place if name in told.get(place, {}) else ""
+    USED.add((where, name))
+    return cell((told[where] if where else told)[name])
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
@@ -58,7 +77,11 @@ def commands() -> str:
     for words, command in _commands(get_command(app), ()):
         lines += [f"## {' '.join(words)}", "", *_described(command.help or ""), "", *_examples(command.epilog or "")]
         takes = [one for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
-        rows = [(_named(one), cell(_default(one)), cell(getattr(one, "help", None) or "")) for one in takes]
+        place = " ".join(words)
+        rows = [
+            (_named(one), cell(_default(one)), described(getattr(one, "help", "") or "", place, one.name))
+            for one in takes
+        ]
         lines += table(("argument", "default", "what it is"), rows)
     return "\n".join(lines)
 
@@ -111,7 +134,9 @@ def _default(one: Any) -> str:
     if one.required:
         return "needed"
     value = one.default() if callable(one.default) else one.default
-    return "" if value in (None, "", (), [], False) else f"`{value}`"
+    if value is False:
+        return "off"
+    return "none" if value in (None, "", (), []) else f"`{value}`"
 
 
 # --- settings ------------------------------------------------------------------------------------------------------
@@ -208,7 +233,11 @@ def tools() -> str:
         schema = tool_specs.schema_of(spec)
         needed = set(schema.get("required", ()))
         rows = [
-            (code(name), "needed" if name in needed else cell(_value(one)), cell(_told(one)))
+            (
+                code(name),
+                "needed" if name in needed else cell(_value(one)),
+                described(_told(one), spec.name, name),
+            )
             for name, one in schema.get("properties", {}).items()
         ]
         lines += table(("argument", "default", "what it is"), rows)
@@ -228,9 +257,11 @@ def http() -> str:
         "",
         MADE,
         "What `memory-anchor serve` answers beside `/mcp` and `/sse`. The same as a document for machines:",
-        "[openapi.json](../openapi.json).",
+        "[openapi.json](../openapi.json). In the examples `$URL` is the server's address, `$KEY` an access key",
+        "(`memory-anchor keys create`), and `…` what differs from time to time.",
         "",
     ]
+    examples = tomllib.loads(EXAMPLES.read_text("utf-8"))
     for path, methods in document["paths"].items():
         for method, one in methods.items():
             lines += [f"## {method.upper()} {path}", "", cell(one.get("description") or one.get("summary", "")), ""]
@@ -239,17 +270,29 @@ def http() -> str:
             body = _body(body, document)
             needed = set(body.get("required", ()))
             rows = [
-                (code(name), "needed" if name in needed else "", cell(_told(field)))
+                (
+                    code(name),
+                    "yes" if name in needed else "no",
+                    described(_told(field), f"{method.upper()} {path}", name),
+                )
                 for name, field in body.get("properties", {}).items()
             ]
             rows += [
-                (code(field["name"]), "needed" if field.get("required") else "", f"in the {field['in']}")
+                (code(field["name"]), "yes" if field.get("required") else "no", f"in the {field['in']}")
                 for field in one.get("parameters", ())
             ]
-            lines += table(("field", "", "what it is"), rows)
+            lines += table(("field", "needed", "what it is"), rows)
             answers = ", ".join(code(status) for status in one.get("responses", {}))
             lines += [f"Answers {answers}.", ""]
+            for example in examples.get(f"{method.upper()} {path}", ()):
+                lines += ["```sh", request(path, example), "```", "", "```json", example["answer"].strip(), "```", ""]
     return "\n".join(lines)
+
+
+def request(path: str, example: dict[str, str]) -> str:
+    """Return a request as it is typed: `$URL` is what `serve` prints or the server's address, `$KEY` an access key."""
+    body = f" --json '{example['body'].strip()}'" if "body" in example else ""
+    return f'curl -sS -H "Authorization: Bearer $KEY" "$URL{path}"{body}'
 
 
 def _body(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,25 @@ def test_a_reference_page_is_what_the_program_says(name: str) -> None:
     assert (DOCS / "reference" / name).read_text("utf-8") == maker().pages()[name]
 
 
+@pytest.mark.parametrize("name", sorted(maker().PAGES))
+def test_no_cell_of_a_reference_table_is_empty(name: str) -> None:
+    """Rule docs: every argument, setting and field says what it is and what stands without it."""
+    rows = [line for line in maker().pages()[name].splitlines() if line.startswith("| ")]
+    cells = [(row, cell) for row in rows for cell in re.split(r"(?<!\\)\|", re.sub(r"`[^`]*`", "name", row))[1:-1]]
+
+    assert [row for row, cell in cells if not cell.strip()] == []
+
+
+def test_no_sentence_for_an_argument_is_left_over() -> None:
+    """Rule docs, the other way round: what is described is an argument that does not describe itself."""
+    told = tomllib.loads(maker().ARGUMENTS.read_text("utf-8"))
+    maker().pages()
+    listed = {("", name) for name, said in told.items() if isinstance(said, str)}
+    listed |= {(place, name) for place, said in told.items() if isinstance(said, dict) for name in said}
+
+    assert listed == maker().USED
+
+
 def test_every_client_that_install_knows_has_a_page() -> None:
     """Issue 18: one page a client; `json` is only shown."""
     from memory_anchor.front.clients.places import CLIENTS
