@@ -34,6 +34,8 @@ DENSE_LOCAL = "dense_local"
 """The bundled model's vector, stored with an API embedder's so that search by meaning works without the API."""
 WORDS = "words"
 """The sparse vector of our own tokeniser; the engine multiplies by IDF at query time."""
+ABSENT = -(1 << 63)
+"""In a column of 64-bit integers: there is none."""
 
 
 class HeldLock(Protocol):
@@ -206,41 +208,34 @@ class MemoryStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedRow:
-    """What searching needs of a stored version; no text of it.
+class FollowedRows:
+    """What searching needs of stored versions, as columns aligned with each other; no text of them.
 
-    number: the store's, never used twice. changed: the number of its last write. Times are microseconds since 1970.
-    terms, weights: its words. traits: bytes of `language.traits`, empty where they are to be worked out. checksum: of
-    its vectors and words; words_checksum: of its words alone.
+    numbers: the store's, never used twice. changed: of their last writes. points: (n, 16). names: collection, state,
+    audience, type, account, project, conversation. times: recorded_at, recorded_to, happened_at, when_at, content_at,
+    as microseconds since 1970, `ABSENT` for none; so are places, the versions' own in their conversations. traits:
+    bytes of `language.traits`, empty where they are to be worked out. vectors: of each named vector which of these
+    versions have it, and their raw rows. terms, weights: the words of all versions, `sizes` of each. checksums: of
+    vectors and words.
     """
 
-    number: int
-    changed: int
-    point_id: str
-    collection: str
-    state: str
-    audience: str
-    type: str
-    account: str
-    project: str
-    conversation: str
-    conversation_seq: int | None
-    recorded_at: int
-    recorded_to: int
-    happened_at: int
-    when_at: int | None
-    content_at: int | None
-    traits: bytes
-    vectors: Mapping[str, Matrix]
+    numbers: NDArray[np.int64]
+    changed: NDArray[np.int64]
+    points: NDArray[np.uint8]
+    names: Mapping[str, Sequence[str]]
+    times: Mapping[str, NDArray[np.int64]]
+    places: NDArray[np.int64]
+    traits: Sequence[bytes]
+    vectors: Mapping[str, tuple[NDArray[np.int64], Matrix]]
     terms: NDArray[np.uint32]
     weights: NDArray[np.float32]
-    checksum: int
-    words_checksum: int
+    sizes: NDArray[np.int64]
+    checksums: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class WholePoint:
-    """A stored version as an index keeps it. number, changed: as of `FollowedRow`. payload: JSON. names: JSON, vector
+    """A stored version as an index keeps it. number, changed: as of `FollowedRows`. payload: JSON. names: JSON, vector
     name -> length of its row; dense: float32 rows in that order; words: pairs of a term (u32) and its weight (f32)."""
 
     number: int
@@ -321,11 +316,11 @@ class FollowedStore(Protocol):
     def last_change(self) -> int:
         """Return the number of the last write, 0 before the first; as cheap as a query can be."""
 
-    def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> list[FollowedRow]:
-        """Return versions that were last written in these numbers, in this order, a piece of them; [] at the end."""
+    def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> FollowedRows | None:
+        """Return versions that were last written in these numbers, in this order, a piece of them; None at the end."""
 
-    def versions(self, collections: Sequence[str], *, above: int) -> list[FollowedRow]:
-        """Return versions of these collections above a number of theirs, a piece in this order; [] at the end."""
+    def versions(self, collections: Sequence[str], *, above: int) -> FollowedRows | None:
+        """Return versions of these collections above a number of theirs, a piece in this order; None at the end."""
 
     def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
         """Return collection and point of what was erased in these numbers."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.model import Tag
@@ -19,11 +22,17 @@ from memory_anchor.language.shape import shape_of
 from memory_anchor.language.terms import is_chinese, normal
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from memory_anchor.domain.model import Memory
 
 FORMAT = 1
 """To be raised when a trait is derived or stored otherwise."""
 _HEAD = struct.Struct("<IBBBBBfqq")
+_COLUMNS = np.dtype(
+    [("crc", "<u4"), ("format", "u1"), ("script", "u1"), ("flags", "u1", 3), ("said", "<f4"), ("text", "<i8", 2)]
+)
+"""The same, of many."""
 _TEXT_DIGITS = 15
 """Hexadecimal digits of a hash that fit into 64 bits."""
 
@@ -74,22 +83,45 @@ def packed(traits: Traits) -> bytes:
     return zlib.crc32(rest, zlib.crc32(head)).to_bytes(4, "little") + head + rest
 
 
-def unpacked(stored: bytes) -> Traits | None:
-    """Return the traits of these bytes, None where they are of another format or damaged.
+@dataclass(frozen=True, slots=True)
+class TraitColumns:
+    """The traits of many memories, aligned. shapes: (n, 4). named: bytes for `named_of`, b"" where nobody and nothing
+    is named. is_known: where it is False, the stored bytes were of another format or damaged."""
 
-    >>> unpacked(b"") is None
-    True
+    scripts: NDArray[np.int8]
+    shapes: NDArray[np.float32]
+    texts: NDArray[np.int64]
+    said: NDArray[np.int64]
+    named: Sequence[bytes]
+    is_known: NDArray[np.bool_]
+
+
+def unpacked(stored: Sequence[bytes]) -> TraitColumns:
+    """Return what `packed` gave for each of many memories.
+
+    >>> unpacked([b""]).is_known.tolist()
+    [False]
     """
-    if (
-        len(stored) < _HEAD.size
-        or stored[4] != FORMAT
-        or zlib.crc32(stored[4:]) != int.from_bytes(stored[:4], "little")
-    ):
-        return None
-    _, _, script, asks, tells_time, tells_number, said, text, conversation = _HEAD.unpack_from(stored)
-    tags, people = json.loads(stored[_HEAD.size :]) if len(stored) > _HEAD.size else ((), ())
-    shape = (float(asks), float(tells_time), float(tells_number), said)
-    return Traits(script, shape, text, conversation, tuple(Tag(*tag) for tag in tags), tuple(people))
+    size, crc32 = _HEAD.size, zlib.crc32
+    heads = np.frombuffer(b"".join([each[:size].ljust(size) for each in stored]), _COLUMNS)
+    checksums = np.array([crc32(each[4:]) for each in stored], np.uint32)
+    is_known = (heads["format"] == FORMAT) & (heads["crc"] == checksums)
+    shapes = np.empty((len(stored), 4), np.float32)
+    shapes[:, :3], shapes[:, 3] = heads["flags"], heads["said"]
+    return TraitColumns(
+        heads["script"].astype(np.int8),
+        shapes,
+        heads["text"][:, 0],
+        heads["text"][:, 1],
+        [each[size:] for each in stored],
+        is_known,
+    )
+
+
+def named_of(named: Sequence[bytes]) -> list[tuple[tuple[Tag, ...], tuple[str, ...]]]:
+    """Return the tags and the people of each, as `TraitColumns.named` has them."""
+    found = json.loads(b"[" + b",".join([each or b"[[],[]]" for each in named]) + b"]")
+    return [(tuple([Tag(*tag) for tag in tags]), tuple(people)) for tags, people in found]
 
 
 def _number(*parts: str) -> int:

@@ -27,6 +27,7 @@ from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
+from memory_anchor.recall.point_table import NONE, packed_points
 from memory_anchor.recall.request import SearchRequest, where_of
 from memory_anchor.recall.vector_rows import least
 
@@ -64,12 +65,13 @@ Asked = Mapping[str, tuple[Where, Sequence[int] | None]]
 def points_to_read(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders: Iterable[str]) -> list[str]:
     """Return which of these points a search reads of the store: those that the mirror does not know, and, where another
     engine may have embedded them since they were read, those without a vector."""
-    missing = [point for point in points if point not in mirror.row_of]
+    known = mirror.points.rows(packed_points(points)).tolist()
+    missing = [point for point, row in zip(points, known, strict=True) if row == NONE]
     if store.kind in WRITTEN_HERE:
         return missing
     rows = mirror.rows(points)
     waiting = [mirror.newest_without_row(rows, limit=BARE_READ, using=name) for name in embedders]
-    return [*missing, *{mirror.points[row] for found in waiting for row in found.tolist()}]
+    return [*missing, *{point for found in waiting for point in mirror.points.texts(found)}]
 
 
 def keeps_answers(store: MemoryStore) -> bool:

@@ -65,8 +65,9 @@ class Centring:
         """Add the raw rows of memories to the store's own sums; with sign -1 take them off again."""
         for script in range(len(SCRIPTS)):
             chosen = scripts == script
-            self._sums[script] += sign * rows[chosen].sum(axis=0, dtype=np.float64)
-            self._counts[script] += sign * int(chosen.sum())
+            if chosen.any():
+                self._sums[script] += sign * (rows if chosen.all() else rows[chosen]).sum(axis=0, dtype=np.float64)
+                self._counts[script] += sign * int(chosen.sum())
         self._learned += 1
 
     def learned(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -27,20 +27,21 @@ from memory_anchor.domain.model import SEARCHABLE_STATES, Layer, Memory, Status
 from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, FollowedStore, SparseVector
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.language.traits import traits_of, unpacked
+from memory_anchor.language.traits import packed, traits_of, unpacked
 from memory_anchor.recall.candidates import WRITTEN_HERE, points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, quarantine_name
 from memory_anchor.recall.mirror import MAX_ROWS, Mirror
-from memory_anchor.recall.mirror_row import row_of_followed
+from memory_anchor.recall.mirror_row import rows_of_followed
+from memory_anchor.recall.point_table import point_texts
 from memory_anchor.recall.request import SEARCHED_LAYERS, SearchRequest
 from memory_anchor.recall.row_columns import asked_of_store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.domain.ports import FollowedRow, Hit, Matrix, MemoryStore, Snapshot
+    from memory_anchor.domain.ports import FollowedRows, Hit, Matrix, MemoryStore, Snapshot
     from memory_anchor.recall.query_embedder import QueryEmbedder
 
 DRAINED_BY_SEARCH = 3
@@ -126,7 +127,7 @@ class Index:
             self.generation += 1
             if self._written_meanwhile is not None:
                 self._written_meanwhile.add(memory.point_id)
-            known, era = memory.point_id in self.mirror.row_of, self.mirror.era
+            known, era = memory.point_id in self.mirror.points, self.mirror.era
             if not self.mirror.is_whole or self._followed is None:
                 self.mirror.add_all({memory.point_id: entry}, collection)
             self._is_cold |= self.mirror.era != era  # full of old versions: it began anew
@@ -204,9 +205,9 @@ class Index:
             return False
         loaded, above = self._next_mirror(), 0
         loaded.reserve(count + count // ROOM_SHARE)
-        while versions := store.versions(layers, above=above):
+        while (versions := store.versions(layers, above=above)) is not None:
             self._put(loaded, versions)
-            above = versions[-1].number
+            above = int(versions.numbers[-1])
         loaded.settle()
         with self.lock:
             self.generation += 1
@@ -224,23 +225,28 @@ class Index:
             mirror = self.mirror
             self.generation += bool(gone)
             mirror.drop(gone)
-        while changed := store.changes(layers, above=above, up_to=last):
-            above = changed[-1].changed
+        while (changed := store.changes(layers, above=above, up_to=last)) is not None:
+            above = int(changed.changed[-1])
             with self.lock:
                 self.generation += self._put(mirror, changed)
         self._seen = last
 
-    def _put(self, mirror: Mirror, versions: Sequence[FollowedRow]) -> bool:
+    def _put(self, mirror: Mirror, versions: FollowedRows) -> bool:
         """Put versions into a mirror; return whether anything changed. Texts are read only where traits are missing."""
-        traits = {row.point_id: found for row in versions if (found := unpacked(row.traits)) is not None}
-        for layer in SEARCHED_LAYERS:
-            unread = [row.point_id for row in versions if row.point_id not in traits and row.collection == layer.value]
-            entries = self.store.get(layer.value, unread) if unread else []
-            for group in self._quarantine.safe_groups(entries, _content):
-                with self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}):
-                    traits |= {entry.memory.point_id: traits_of(entry.memory) for entry in group}
-        rows = [row_of_followed(row, traits[row.point_id]) for row in versions if row.point_id in traits]
-        return mirror.follow(rows, {row.point_id: row.vectors for row in versions})
+        stored, traits = list(versions.traits), unpacked(versions.traits)
+        if not traits.is_known.all():
+            points, collections = point_texts(versions.points), versions.names["collection"]
+            unread = {points[at]: at for at in np.flatnonzero(~traits.is_known).tolist()}
+            for layer in SEARCHED_LAYERS:
+                wanted = [point for point, at in unread.items() if collections[at] == layer.value]
+                entries = self.store.get(layer.value, wanted) if wanted else []
+                for group in self._quarantine.safe_groups(entries, _content):
+                    with self._quarantine.reading({quarantine_name(entry.memory): _content(entry) for entry in group}):
+                        for entry in group:
+                            stored[unread[entry.memory.point_id]] = packed(traits_of(entry.memory))
+            traits = unpacked(stored)
+        rows = rows_of_followed(versions, traits)
+        return mirror.follow(rows.taken(np.flatnonzero(traits.is_known)))
 
     def finds(self, request: SearchRequest) -> bool:
         """Return whether the mirror, once it is whole, finds what a request does: of a store that it follows always."""
@@ -356,7 +362,11 @@ class Index:
                 return seen
             self.generation += 1
             loaded.era = era
-            read_meanwhile = {*(self._written_meanwhile or ()), *(set(self.mirror.points) - loaded.row_of.keys())}
+            read = self.mirror.points.texts(np.arange(len(self.mirror)))
+            read_meanwhile = {
+                *(self._written_meanwhile or ()),
+                *(point for point in read if point not in loaded.points),
+            }
             self.mirror, self._written_meanwhile = loaded, set()
         for collection, points in lacking.items():
             wanted = [*points, *read_meanwhile.difference(points)]
@@ -435,7 +445,7 @@ class Index:
         """Return the memories of these points that the store still holds, by point."""
         with self.lock:
             rows = mirror.rows(points)
-            known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)
+            known = np.asarray(mirror.points.texts(rows), dtype=object)
             inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED_LAYERS}
         found: dict[str, Memory] = {}
         for collection, wanted in inside.items():
@@ -453,12 +463,12 @@ class Index:
         if not memory.scope.conversation:
             return []
         with self.lock:
-            mirror, row, points = self.mirror, self.mirror.row_of.get(memory.point_id), list[str]()
+            mirror, row, points = self.mirror, self.mirror.points.get(memory.point_id), list[str]()
             if row is not None and mirror.is_whole:
                 near = mirror.same_conversation(row, within.total_seconds())
                 near = near[mirror.readable(near, readers)]
                 rows = [near_row for layer in layers for near_row in near[mirror.within(near, layer.value)].tolist()]
-                points = [mirror.points[near_row] for near_row in rows[:limit]]
+                points = mirror.points.texts(np.asarray(rows[:limit], np.int64))
         if row is not None and mirror.is_whole:
             memories = self.memories(mirror, points) if points else {}
             return [memories[point] for point in points if point in memories]

@@ -3,7 +3,7 @@
 The mirror scores what a search finds, and finds it too once it is whole: over a store whose changes it follows whatever
 the filter, else where nothing but the reader limits the search. It exists because fusion needs numbers that engines do
 not give (document frequencies of one project, the events next to a hit, a whole conversation's words) and because
-decoding hundreds of payloads a query costs more than the search. A row takes about 1.5 kB at 384 dimensions. Only
+decoding hundreds of payloads a query costs more than the search. A row takes about 1 kB at 384 dimensions. Only
 bookkeeping moves (state, audience, vector); content never does.
 
 Invariant: the mirror never has the last word on who may see what. Each memory is checked before it is shown.
@@ -16,17 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import compress
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import numpy as np
 
 from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Tag
 from memory_anchor.domain.ports import DENSE, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import Where
+from memory_anchor.language.traits import named_of
 from memory_anchor.recall.centring import Centring
-from memory_anchor.recall.mirror_row import MirrorRow, Place, RowTraits, row_of_entry
+from memory_anchor.recall.mirror_row import MirrorRows, Place, RowTraits, conversation_place, rows_of_entries
+from memory_anchor.recall.point_table import PointTable, packed_points
 from memory_anchor.recall.ranking import inverse_frequency, saturated
-from memory_anchor.recall.row_columns import NONE, TIMES, Names, RowColumns
+from memory_anchor.recall.row_columns import NONE, Names, RowColumns
 from memory_anchor.recall.vector_rows import VectorRows, least
 from memory_anchor.recall.word_table import WordScores, WordTable, part_of
 
@@ -42,12 +43,12 @@ ROWS_OF_A_TEXT = 10
 """Candidates among rows with the very same text, the newest: what is logged daily leaves room for the rest."""
 FARTHEST_NEXT = 3
 """Sequence numbers further apart than this are no neighbours: what was between is not known here."""
-FORMAT = 4
+FORMAT = 5
 """To be raised when a row is derived or saved otherwise."""
 TEXT_BUCKETS = 1 << 18
 """Texts are counted by a part of their number: rows of a full bucket are looked at one by one."""
 _BY_ROW = (
-    *("_live", "_script", "_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged"),
+    *("_live", "_script", "_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged", "_named"),
     *("_length", "_happened", "_shape", "_text", "_said", "_checksum", "_words_checksum"),
 )
 _NONE_AT_FIRST = (
@@ -59,8 +60,8 @@ _NONE_AT_FIRST = (
     "_group",
     "_tagged",
     "_checksum",
-    "_words_checksum",
 )
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 OtherLanguage = Sequence[Sequence[Sequence[int]]]
@@ -85,11 +86,12 @@ class Mirror:
         self.changes += 1
         self.is_whole = False
         self._rows_of = {name: VectorRows(identity, FIRST_ROWS) for name, identity in self._identities.items()}
-        self.row_of: dict[str, int] = {}
-        self.points: list[str] = []
+        self.points = PointTable(FIRST_ROWS)
+        self._names = bytearray()
         self._groups: dict[tuple[str, ...], int] = {}
         self._tag_lists: dict[tuple[Tag, ...], int] = {}
-        self._projects, self._conversations = Names(), Names()
+        self._projects, self._conversations = Names(), Names({"": 0})
+        self._unlinked = set[int]()
         self.columns = RowColumns(FIRST_ROWS)
         self._words = WordTable()
         self._live = np.zeros(FIRST_ROWS, dtype=bool)
@@ -101,11 +103,12 @@ class Mirror:
         self._before = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._group = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._tagged = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._named = np.zeros(FIRST_ROWS, dtype=np.int64)
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
         self._checksum = np.full(FIRST_ROWS, NONE, dtype=np.int64)
-        self._words_checksum = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._words_checksum = np.zeros(FIRST_ROWS, dtype=np.uint64)
         self._text, self._said = np.zeros(FIRST_ROWS, dtype=np.int64), np.zeros(FIRST_ROWS, dtype=np.int64)
         self._text_counts = np.zeros(TEXT_BUCKETS, dtype=np.uint16)
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
@@ -121,123 +124,118 @@ class Mirror:
 
         Their vectors go in together, which takes a third of the time.
         """
-        self.put(
-            [
-                row_of_entry(point, entry, collection, self.conversation_place(entry.memory, collection))
-                for point, entry in entries.items()
-            ]
-        )
+        places = [self.conversation_place(entry.memory, collection) for entry in entries.values()]
+        new = rows_of_entries(list(entries.values()), collection, places)
+        self.put(new, self.points.rows(new.points))
         for name in self._rows_of:
             vectors = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
             self.set_vectors(vectors, name)
 
-    def put(self, new: Sequence[MirrorRow]) -> None:
-        """Add versions, or refresh what may have changed of known ones: all but words and text."""
+    def put(self, new: MirrorRows, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add versions, or refresh what may have changed of known ones: all but words and text. Return their rows.
+
+        rows: of their points, -1 for a new one.
+        """
         self._invalidate()
-        fresh = list({row.point: row for row in new if row.point not in self.row_of}.values())
-        if len(self.points) + len(fresh) > MAX_ROWS:
+        fresh = np.flatnonzero(rows == NONE)
+        if len(self) + len(fresh) > MAX_ROWS:
             self.clear()
-            fresh = list({row.point: row for row in new}.values())
-        self._append(fresh)
-        rows = np.fromiter((self.row_of[row.point] for row in new), np.int64, len(new))
-        self._live[rows] = [row.state in SEARCHABLE_STATES for row in new]
-        self.columns.put(
-            rows,
-            {
-                "collection": [row.collection for row in new],
-                "audience": [row.audience for row in new],
-                "state": [row.state for row in new],
-                "type": [row.type for row in new],
-                "number": [row.number for row in new],
-                **{field: [row.times[at] for row in new] for at, field in enumerate(TIMES)},
-            },
-        )
-        self._place_in_conversations(rows, [row.place for row in new])
+            fresh = np.arange(len(new))
+        rows = rows.copy()
+        rows[fresh] = np.arange(len(self), len(self) + len(fresh))
+        self._append(new.taken(fresh))
+        self._live[rows] = [state in SEARCHABLE_STATES for state in new.values["state"]]
+        self.columns.put(rows, new.values)
+        self._put_in_conversations(rows, self._conversations.of(new.conversations), new.places)
         self._count(rows)
+        return rows
 
     def _count(self, rows: NDArray[np.int64]) -> None:
         """Let the means follow what is found: a store that is read anew learns from no more."""
         for stored in self._rows_of.values():
             stored.count(rows, self._live[rows], self._script[rows])
 
-    def _append(self, new: Sequence[MirrorRow]) -> None:
+    def _append(self, new: MirrorRows) -> None:
         """Add rows for versions that have none."""
-        if not new:
+        if not len(new):
             return
-        first, size = len(self.points), len(self.points) + len(new)
+        first, size, traits = len(self), len(self) + len(new), new.traits
         self.reserve(size)
-        part, traits = slice(first, size), [row.traits for row in new]
-        self.row_of.update((row.point, number) for number, row in enumerate(new, first))
-        self.points += [row.point for row in new]
-        self._group[part] = [self._groups.setdefault(each.people, len(self._groups)) for each in traits]
-        self._tagged[part] = [self._tag_lists.setdefault(each.tags, len(self._tag_lists)) for each in traits]
-        self._script[part] = [each.script for each in traits]
-        self._shape[part] = [each.shape for each in traits]
-        self._text[part] = [each.text for each in traits]
-        self._words_checksum[part] = [row.words_checksum for row in new]
-        self._said[part] = [each.said for each in traits]
-        self._project[part] = [self._projects[row.project] for row in new]
-        self._happened[part] = [row.happened for row in new]
+        part = slice(first, size)
+        self.points.add(new.points)
+        self._named[part] = np.cumsum([len(self._names), *map(len, traits.named[:-1])])
+        self._names += b"".join(traits.named)
+        self._script[part], self._shape[part] = traits.scripts, traits.shapes
+        self._text[part], self._said[part] = traits.texts, traits.said
+        self._words_checksum[part] = new.words_checksums()
+        self._project[part] = self._projects.of(new.projects)
+        self._happened[part] = new.happened / 1e6
         buckets, counts = np.unique(self._text[part] % TEXT_BUCKETS, return_counts=True)
         self._text_counts[buckets] += counts.astype(np.uint16)
-        sizes = np.fromiter((len(row.terms) for row in new), np.int32, len(new))
-        self._length[part] = sizes
-        self._words.add(
-            np.concatenate([row.terms for row in new]),
-            np.repeat(np.arange(first, size, dtype=np.int32), sizes),
-            np.concatenate([row.weights for row in new]),
-        )
+        self._length[part] = new.sizes
+        self._words.add(new.terms, np.repeat(np.arange(first, size), new.sizes), new.weights)
 
-    def follow(self, new: Sequence[MirrorRow], vectors: Mapping[str, Mapping[str, Matrix]]) -> bool:
+    def follow(self, new: MirrorRows) -> bool:
         """Take in versions as a store has them now; return whether anything changed that a search sees.
 
-        vectors: point -> name -> raw row. Where a text was replaced under its point, the old row goes.
+        Where a text was replaced under its point, the old row goes.
         """
-        known = {row.point: number for row in new if (number := self.row_of.get(row.point)) is not None}
-        replaced = [row.point for row in new if row.point in known and self._is_replaced(known[row.point], row)]
-        if replaced:
-            self.drop(replaced)
-        moved = [row for row in new if row.point not in self.row_of or not self._is_same(self.row_of[row.point], row)]
-        if not moved:
+        last_of_each = {point: at for at, point in enumerate(new.points.view("V16")[:, 0].tolist())}
+        new = new.taken(np.fromiter(last_of_each.values(), np.int64, len(last_of_each)))
+        rows = self.points.rows(new.points)
+        if len(known := np.flatnonzero(rows != NONE)):
+            at, there = rows[known], new.taken(known)
+            is_replaced = self._text[at] != there.traits.texts
+            is_replaced |= self._words_checksum[at] != there.words_checksums()
+            is_same = ~is_replaced & (self._checksum[at] == there.checksums) & self.columns.hold(at, there.values)
+            self._drop(at[is_replaced])
+            rows[known[is_replaced]] = NONE
+            moved = np.setdiff1d(np.arange(len(new)), known[is_same])
+            new, rows = new.taken(moved), rows[moved]
+        if not len(new):
             return False
-        self.put(moved)
-        rows = [self.row_of[row.point] for row in moved]
-        wanted = [row.point for row, at in zip(moved, rows, strict=True) if self._checksum[at] != row.checksum]
-        self._checksum[rows] = [row.checksum for row in moved]
+        rows = self.put(new, rows)
+        is_wanted = self._checksum[rows] != new.checksums
+        self._checksum[rows] = new.checksums
         for name, stored in self._rows_of.items():
-            self.set_vectors({point: vectors[point][name] for point in wanted if name in vectors[point]}, name)
-            bare = [self.row_of[point] for point in wanted if name not in vectors[point]]
-            stored.clear(np.asarray(bare, np.int64), self._script[bare])
+            at, vectors = new.vectors.get(name, (_NO_ROWS, None))
+            is_bare = is_wanted.copy()
+            is_bare[at] = False
+            if vectors is not None and len(at := at[kept := is_wanted[at]]):
+                stored.put(rows[at], vectors[kept], self._script[rows[at]], counts=self._live[rows[at]])
+            stored.clear(rows[is_bare], self._script[rows[is_bare]])
         return True
-
-    def _is_replaced(self, number: int, row: MirrorRow) -> bool:
-        return bool(self._text[number] != row.traits.text or self._words_checksum[number] != row.words_checksum)
-
-    def _is_same(self, number: int, row: MirrorRow) -> bool:
-        return self._checksum[number] == row.checksum and self.columns.holds(
-            number, (row.collection, row.audience, row.state, row.type), row.times
-        )
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
         """Give known versions their raw vectors; unknown ones are ignored."""
-        known = {row: vectors[point] for point in vectors if (row := self.row_of.get(point)) is not None}
-        if known and using in self._rows_of:
-            rows = np.fromiter(known, dtype=np.int64, count=len(known))
-            self._rows_of[using].put(rows, np.stack(list(known.values())), self._script[rows], counts=self._live[rows])
+        rows = self.points.rows(packed_points(vectors))
+        known = np.flatnonzero(rows != NONE)
+        if len(known) and using in self._rows_of:
+            rows, found = rows[known], list(vectors.values())
+            raw = np.stack([found[at] for at in known.tolist()])
+            self._rows_of[using].put(rows, raw, self._script[rows], counts=self._live[rows])
 
     def drop(self, points: Iterable[str]) -> None:
         """Drop versions whose content was erased or moved; what comes again under such a point is a new row."""
+        rows = self.points.rows(packed_points(points))
         self._invalidate()
-        found = [row for point in points if (row := self.row_of.pop(point, None)) is not None]
-        rows = np.asarray(found, dtype=np.int64)
+        self._drop(rows[rows != NONE])
+
+    def _drop(self, rows: NDArray[np.int64]) -> None:
+        if not len(rows):
+            return
+        self._invalidate()
+        self.points.forget(rows)
         self._live[rows] = False
         self.columns.forget(rows)
-        self._place_in_conversations(rows, [None] * len(rows))
+        self._put_in_conversations(rows, np.full(len(rows), NONE, np.int32), self._place[rows])
         self._count(rows)
 
     def settle(self) -> None:
-        """Make everything ready that the first search would else make: words in order, signs."""
+        """Make everything ready that the first search would else make: words in order, neighbours, signs."""
         self._words.settle()
+        self.points.settle()
+        self._link()
         self.sign()
 
     def sign(self) -> None:
@@ -251,30 +249,27 @@ class Mirror:
         self._readable.clear()
 
     def conversation_place(self, memory: Memory, collection: str) -> Place | None:
-        """Return the conversation (on one day) that a memory belongs to and its place in it; None outside of any.
+        """Return the conversation that a memory belongs to and its place in it; None outside of any."""
+        return conversation_place(memory, collection)
 
-        A connection kept for weeks is not one conversation.
-        """
-        scope = memory.scope
-        if not scope.conversation or memory.conversation_seq is None:
-            return None
-        day = memory.happened_at.date().isoformat()
-        return f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}", memory.conversation_seq
-
-    def _place_in_conversations(self, rows: NDArray[np.int64], places: Sequence[Place | None]) -> None:
+    def _put_in_conversations(
+        self, rows: NDArray[np.int64], conversations: NDArray[np.int32], places: NDArray[np.int64]
+    ) -> None:
         """Put each row into its conversation, or out of it where it is not live: it would keep its neighbours apart."""
-        before, now = self._conversation[rows], np.full(len(rows), NONE, np.int32)
-        for at, (row, place) in enumerate(zip(rows.tolist(), places, strict=True)):
-            if place is not None and self._live[row]:
-                now[at], self._place[row] = self._conversations[place[0]], place[1]
-        self._conversation[rows] = now
+        before, outside = self._conversation[rows], self._conversations[""]
+        now = np.where(self._live[rows] & (conversations != outside), conversations, NONE)
+        self._conversation[rows], self._place[rows] = now, places
         moved = before != now
-        changed = np.unique(np.concatenate([before[moved], now[moved]]))
         self._after[rows[moved]] = self._before[rows[moved]] = NONE
-        self._link(np.flatnonzero(np.isin(self._conversation[: len(self)], changed[changed != NONE])))
+        self._unlinked.update(before[moved].tolist(), now[moved].tolist())
 
-    def _link(self, rows: NDArray[np.int64]) -> None:
-        """Make those next to each other neighbours, where they are near enough. rows: of whole conversations."""
+    def _link(self) -> None:
+        """Make those next to each other in conversations that changed neighbours, where they are near enough."""
+        if not self._unlinked:
+            return
+        changed = np.fromiter(self._unlinked - {NONE}, np.int32)
+        self._unlinked.clear()
+        rows = np.flatnonzero(np.isin(self._conversation[: len(self)], changed))
         rows = rows[np.lexsort((rows, self._place[rows], self._conversation[rows]))]
         self._after[rows] = self._before[rows] = NONE
         early, late = rows[:-1], rows[1:]
@@ -291,6 +286,7 @@ class Mirror:
         for vectors in self._rows_of.values():
             vectors.grow(room)
         self.columns.grow(room)
+        self.points.grow(room)
         for name in _BY_ROW:
             old = getattr(self, name)
             new = np.full((room, *old.shape[1:]), NONE if name in _NONE_AT_FIRST else 0, old.dtype)
@@ -301,20 +297,16 @@ class Mirror:
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return everything as arrays, for `load_arrays` in another process; no text of a memory is among them."""
-        self.sign()
+        self.settle()
         size = len(self)
-        header = {
-            "made_for": self._made_for(),
-            "groups": list(self._groups),
-            "names": [list(names) for names in self._numbered()],
-            "tags": [[(tag.name, tag.weight) for tag in tags] for tags in self._tag_lists],
-        }
+        header = {"made_for": self._made_for(), "names": [list(names) for names in self._numbered()]}
         arrays: dict[str, NDArray[np.generic]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
         arrays |= {f"column.{field}": array[:size] for field, array in self.columns.arrays.items()}
         arrays |= {f"words.{name}": array for name, array in self._words.to_arrays().items()}
         arrays |= {
             "told": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-            "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
+            "named": np.frombuffer(bytes(self._names), dtype=np.uint8),
+            "points": self.points.raw(),
         }
         for name, vectors in self._rows_of.items():
             arrays |= {f"{name}.{part}": array for part, array in vectors.to_arrays(size).items()}
@@ -329,18 +321,17 @@ class Mirror:
         if header["made_for"] != self._made_for():
             raise ValueError("it is of another format, or of other embedders")
         self.clear()
-        raw = arrays["points"].tobytes()
-        self.points = [str(UUID(bytes=raw[start : start + 16])) for start in range(0, len(raw), 16)]
-        size = len(self.points)
-        self.row_of = {point: row for row, point in enumerate(self.points)}
+        points = np.asarray(arrays["points"], np.uint8).reshape(-1, 16)
+        size = len(points)
         self.reserve(size)
+        self.points.add(points)
+        self._names = bytearray(arrays["named"].tobytes())
         for name in _BY_ROW:
             getattr(self, name)[:size] = arrays[name]
+        self._group[:size] = self._tagged[:size] = NONE
         for field, array in self.columns.arrays.items():
             array[:size] = arrays[f"column.{field}"]
         np.add.at(self._text_counts, self._text[:size] % TEXT_BUCKETS, np.uint16(1))
-        self._groups = {tuple(who): number for number, who in enumerate(header["groups"])}
-        self._tag_lists = {tuple(Tag(*tag) for tag in tags): number for number, tags in enumerate(header["tags"])}
         for numbers, names in zip(self._numbered(), header["names"], strict=True):
             numbers.update(zip(names, range(len(names)), strict=True))
         self._words.load_arrays(part_of(arrays, "words"))
@@ -358,8 +349,8 @@ class Mirror:
     def confirm(self, marks: Sequence[Mark]) -> list[str]:
         """Update what changed of loaded versions; return the points that are unknown here or lack a vector."""
         self._invalidate()
-        known = {mark.point_id: self.row_of.get(mark.point_id, NONE) for mark in marks}
-        rows = np.fromiter(known.values(), dtype=np.int64, count=len(marks))
+        points = [mark.point_id for mark in marks]
+        rows = self.points.rows(packed_points(points))
         here = rows >= 0
         complete = here.copy()
         for vectors in self._rows_of.values():
@@ -369,24 +360,22 @@ class Mirror:
         self._live[rows[here]] = [mark.state in SEARCHABLE_STATES for mark in known_marks]
         moved = {"audience": [mark.audience for mark in known_marks], "state": [mark.state for mark in known_marks]}
         self.columns.put(rows[here], moved)
-        return list(compress(known, ~complete))
+        return list(compress(points, ~complete))
 
     def drop_unconfirmed(self) -> int:
         """Drop loaded versions that were not confirmed, out of means and conversations too; return how many stay."""
         rows = np.arange(len(self))
         self._count(rows)
-        left = ~(self._confirmed & self._live[: len(self)])
-        changed = np.unique(self._conversation[: len(self)][left])
-        self._conversation[: len(self)][left] = NONE
-        self._after[: len(self)][left] = self._before[: len(self)][left] = NONE
-        self._link(np.flatnonzero(np.isin(self._conversation[: len(self)], changed[changed != NONE])))
+        left = np.flatnonzero(~(self._confirmed & self._live[: len(self)]))
+        self._put_in_conversations(left, np.full(len(left), NONE, np.int32), self._place[left])
         return int(self._confirmed.sum())
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def rows(self, points: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of known points, in the order given."""
-        return np.asarray([self.row_of[point] for point in points if point in self.row_of], dtype=np.int64)
+        rows = self.points.rows(packed_points(points))
+        return np.asarray(rows[rows != NONE])
 
     def within(self, rows: NDArray[np.int64], collection: str) -> NDArray[np.bool_]:
         """Return which rows are in this collection."""
@@ -438,13 +427,26 @@ class Mirror:
 
     def traits(self, rows: NDArray[np.int64]) -> RowTraits:
         """Return what is known of these rows."""
+        self._read_names(rows)
         present, which = np.unique(self._group[rows], return_inverse=True)
         groups, conversations = list(self._groups), self._conversation[rows]
         people = [groups[number] for number in present]
         return RowTraits(self._script[rows], conversations, self._happened[rows], self._shape[rows], people, which)
 
+    def _read_names(self, rows: NDArray[np.int64]) -> None:
+        """Read the tags and the people of rows that are asked for the first time."""
+        unread = np.unique(rows[self._group[rows] == NONE])
+        if not len(unread):
+            return
+        ends = np.append(self._named[1 : len(self)], len(self._names))
+        named = [bytes(self._names[first:end]) for first, end in zip(self._named[unread], ends[unread], strict=True)]
+        for row, (tags, people) in zip(unread.tolist(), named_of(named), strict=True):
+            self._group[row] = self._groups.setdefault(people, len(self._groups))
+            self._tagged[row] = self._tag_lists.setdefault(tags, len(self._tag_lists))
+
     def neighbours(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n, 4) live rows one after, one before, two after and two before in a conversation; -1 for none."""
+        self._link()
         after, before = self._step(self._after, rows), self._step(self._before, rows)
         found = np.stack([after, before, self._step(self._after, after), self._step(self._before, before)], axis=1)
         return np.where((found >= 0) & self._live[found], found, NONE)
@@ -517,6 +519,7 @@ class Mirror:
 
     def tags(self, rows: NDArray[np.int64]) -> list[tuple[Tag, ...]]:
         """Return the tags of each row."""
+        self._read_names(rows)
         lists = list(self._tag_lists)
         return [lists[number] for number in self._tagged[rows].tolist()]
 

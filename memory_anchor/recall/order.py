@@ -28,6 +28,7 @@ from memory_anchor.recall.snippets import REFUTED, TO_VERIFY, RankedMemory
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Reranker
+    from memory_anchor.recall.point_table import PointTable
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
@@ -62,7 +63,7 @@ class Ordering:
     request: SearchRequest
     notes: MutableMapping[str, bool]
     margin: float
-    findable: Container[str]
+    findable: Container[str] | PointTable
     reranker: Reranker | None
     other_sides: Callable[[RankedMemory, Mapping[str, RankedMemory], Collection[str]], Sequence[RankedMemory]]
     share: float = SHARE

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.domain.ports import ABSENT
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, Where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONE = -1
-NEVER = np.iinfo(np.int64).min
+NEVER = ABSENT
 """The time of what has none: no range holds it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -32,7 +33,7 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 def micros(instant: datetime | None) -> int:
     """Return microseconds since 1970, `NEVER` for None."""
-    return int(NEVER) if instant is None else (instant - _EPOCH) // _MICROSECOND
+    return NEVER if instant is None else (instant - _EPOCH) // _MICROSECOND
 
 
 class Names(dict[str, int]):
@@ -41,6 +42,10 @@ class Names(dict[str, int]):
     def __missing__(self, name: str) -> int:
         self[name] = number = len(self)
         return number
+
+    def of(self, names: Sequence[str]) -> NDArray[np.int32]:
+        """Return the number of each of these."""
+        return np.array(list(map(self.__getitem__, names)), np.int32)
 
 
 class RowColumns:
@@ -62,11 +67,10 @@ class RowColumns:
             new[: len(old)] = old
             self.arrays[field] = new
 
-    def put(self, rows: NDArray[np.int64], values: Mapping[str, Sequence[str] | Sequence[int]]) -> None:
+    def put(self, rows: NDArray[np.int64], values: Mapping[str, Sequence[str] | NDArray[np.int64]]) -> None:
         """Set what is known of these rows: names, times in microseconds, and their numbers."""
         for field, found in values.items():
-            names = self.names.get(field)
-            self.arrays[field][rows] = found if names is None else [names[str(name)] for name in found]
+            self.arrays[field][rows] = found if isinstance(found, np.ndarray) else self.names[field].of(found)
         self._in_order = None
 
     def forget(self, rows: NDArray[np.int64]) -> None:
@@ -82,11 +86,15 @@ class RowColumns:
             else _NO_ROWS
         )
 
-    def holds(self, row: int, names: Sequence[str], times: Sequence[int]) -> bool:
-        """Return whether a row has these names and times, in the order of `NAMED` and `TIMES`."""
-        return all(
-            self.arrays[field][row] == self.code(field, name) for field, name in zip(NAMED, names, strict=True)
-        ) and all(self.arrays[field][row] == at for field, at in zip(TIMES, times, strict=True))
+    def hold(
+        self, rows: NDArray[np.int64], values: Mapping[str, Sequence[str] | NDArray[np.int64]]
+    ) -> NDArray[np.bool_]:
+        """Return which of these rows have just these names, times and numbers."""
+        same = np.ones(len(rows), dtype=bool)
+        for field, found in values.items():
+            wanted = found if isinstance(found, np.ndarray) else self.names[field].of(found)
+            same &= self.arrays[field][rows] == wanted
+        return same
 
     def code(self, field: str, name: str) -> int:
         """Return the number of a name in its column, -1 where no row has it."""

@@ -345,7 +345,7 @@ class Searcher:
             context.notes,
             0.0 if query.end is not None else self.options.weights.newer,
             # Under a filter the events of a summary may have been left out, not missed.
-            scored.mirror.row_of if request.is_unfiltered and context.period is None else (),
+            scored.mirror.points if request.is_unfiltered and context.period is None else (),
             self._reranker,
             partial(self._other_sides, context),
             self.options.weights.rerank,
@@ -420,7 +420,7 @@ class Searcher:
         with self.index.lock:
             cosines, embedded = mirror.pairwise_cosines(rows, using=using), mirror.embedded(rows, using=using)
         if not embedded.all():  # what was just logged is compared by its words
-            points = [mirror.points[row] for row in rows.tolist()]
+            points = mirror.points.texts(rows)
             memories = self.index.memories(mirror, points)
             texts = [memories[point].content if point in memories else "" for point in points]
             cosines = scoring.with_word_similarity(cosines, embedded, texts)

@@ -28,7 +28,7 @@ SHORTLIST, SHORTLIST_SHARE, SHORTLIST_LEAST = 10, 0.1, 5_000
 """Of more rows, that of those nearest by signs: so many for each one asked for, this share of all, and no fewer than
 these (docs/retrieval.md: what it misses)."""
 _BITS = 64
-_BY_ROW = ("_vectors", "_scale", "_norm", "_embedded", "_learned")
+_BY_ROW = ("_vectors", "_scale", "_norm", "_embedded", "_learned", "_is_signed")
 _BATCH = 512
 """Rows of a product with one query: of more OpenBLAS uses a thread a core, which costs fifty times as much on a busy
 machine."""
@@ -48,8 +48,8 @@ class VectorRows:
         self._scale = np.zeros(rows, dtype=np.float32)
         self._norm = np.ones(rows, dtype=np.float32)
         self._embedded = np.zeros(rows, dtype=bool)
+        self._is_signed = np.zeros(rows, dtype=bool)
         self._signs = np.zeros((-(-identity.dimensions // _BITS), rows), dtype=np.uint64)
-        self._unsigned: set[int] = set()
         self._learned = np.zeros(rows, dtype=bool)
         self._count = self._counted = 0
         self._means = self.centring.means()
@@ -99,12 +99,14 @@ class VectorRows:
         """Keep raw vectors of distinct rows. counts: whether the means learn from each."""
         self.count(rows, np.zeros(len(rows), dtype=bool), scripts)
         self._count += int((~self._embedded[rows]).sum())
-        scale = np.abs(vectors).max(axis=1, initial=0.0) / LEVELS
+        scale = np.maximum(vectors.max(axis=1, initial=0.0), -vectors.min(axis=1, initial=0.0)) / LEVELS
         self._scale[rows] = scale
-        steps = np.rint(vectors / np.where(scale > 0, scale, 1)[:, None])
-        self._vectors[rows], self._norm[rows] = steps, np.maximum(np.linalg.norm(steps, axis=1), 1)
+        steps = vectors / np.where(scale > 0, scale, 1)[:, None]
+        np.rint(steps, out=steps)
+        self._vectors[rows] = steps.astype(np.int8)
+        self._norm[rows] = np.maximum(np.sqrt(np.einsum("ij,ij->i", steps, steps)), 1)
         self._embedded[rows] = True
-        self._unsigned.update(rows.tolist())
+        self._is_signed[rows] = False
         self.count(rows, counts, scripts)
 
     def clear(self, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> None:
@@ -130,10 +132,9 @@ class VectorRows:
         """
         if self._count > 2 * self._counted:
             self._means, self._counted = self.centring.means(), self._count
-            waiting = np.flatnonzero(self._embedded)
-        else:
-            waiting = np.fromiter(self._unsigned, dtype=np.int64, count=len(self._unsigned))
-        self._unsigned.clear()
+            self._is_signed[:] = False
+        waiting = np.flatnonzero(self._embedded & ~self._is_signed)
+        self._is_signed[waiting] = True
         for start in range(0, len(waiting), _BATCH):
             rows = waiting[start : start + _BATCH]
             self._signs[:, rows] = _signs(self._wide(rows) - self._means[scripts[rows]])

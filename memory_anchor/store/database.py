@@ -18,7 +18,7 @@ import os
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,7 @@ from memory_anchor.domain.errors import (
     Unavailable,
     extra_missing,
 )
-from memory_anchor.store.group_commit import MOST, CommitFailed, GroupCommit, Row, SqlConnection, SqlLink
+from memory_anchor.store.group_commit import MOST, CommitFailed, GroupCommit, Row, SqlConnection, SqlLink, Value
 from memory_anchor.store.tables import LAYOUT, POSTGRESQL, SQLITE, SqlDialect
 
 T = TypeVar("T")
@@ -216,6 +216,27 @@ class _HeldUnits(threading.local):
         self.units: list[contextlib.AbstractContextManager[SqlLink]] = []
 
 
+class _SqliteLink(SqlLink):
+    """What is not UTF-8 is damage of one row, which its checksum tells: such an answer is read again with what can be
+    read of its texts. Reading all that way takes twice as long."""
+
+    def __init__(self, raw: sqlite3.Connection, *, mark: str) -> None:
+        super().__init__(cast("SqlConnection", raw), mark=mark, in_transaction=lambda: raw.in_transaction)
+        self._sqlite = raw
+
+    def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
+        try:
+            return super().rows(sql, values)
+        except sqlite3.OperationalError as error:
+            if hasattr(error, "sqlite_errorcode"):  # said by SQLite; that a text cannot be decoded is said by Python
+                raise
+        self._sqlite.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        try:
+            return super().rows(sql, values)
+        finally:
+            self._sqlite.text_factory = str
+
+
 class Sqlite(Database):
     dialect = SQLITE
 
@@ -260,8 +281,6 @@ class Sqlite(Database):
 
     def connect(self, *, writes: bool) -> SqlLink:
         raw = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, cached_statements=256)
-        # What is not UTF-8 is damage of one row, which its checksum tells; by default the whole answer would fail.
-        raw.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         pragmas = [f"busy_timeout={WAIT_MS}", "foreign_keys=on", "secure_delete=on", "synchronous=full"]
         pragmas += ["fullfsync=on", "checkpoint_fullfsync=on"]  # macOS: fsync alone leaves it in the drive's cache
         if writes:
@@ -275,8 +294,7 @@ class Sqlite(Database):
         except BaseException:
             raw.close()
             raise
-        link = cast("SqlConnection", raw)
-        return SqlLink(link, mark=self.dialect.mark, in_transaction=lambda: raw.in_transaction)
+        return _SqliteLink(raw, mark=self.dialect.mark)
 
     def translated(self, error: BaseException) -> MemoryAnchorError | None:
         if not isinstance(error, sqlite3.Error):

@@ -54,7 +54,7 @@ from memory_anchor.store.tables import (
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Usage
-    from memory_anchor.domain.ports import CandidateSearch, FollowedRow, Matrix, SearchIndex
+    from memory_anchor.domain.ports import CandidateSearch, FollowedRows, Matrix, SearchIndex
     from memory_anchor.store.database import Database
     from memory_anchor.store.group_commit import Row, SqlLink, Value
 
@@ -295,21 +295,23 @@ class SqlStore:
             ((last,),) = link.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
             self.searched_by.forget(above=cast("int", last))
 
-    def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> list[FollowedRow]:
+    def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> FollowedRows | None:
         return self._followed("version.changed > ? and version.changed <= ?", "changed", (above, up_to), collections)
 
-    def versions(self, collections: Sequence[str], *, above: int) -> list[FollowedRow]:
+    def versions(self, collections: Sequence[str], *, above: int) -> FollowedRows | None:
         return self._followed("version.seq > ?", "seq", (above,), collections)
 
     def _followed(
         self, test: str, order: str, values: tuple[int, ...], collections: Sequence[str]
-    ) -> list[FollowedRow]:
+    ) -> FollowedRows | None:
+        # What they are not: by an index of what they are SQLite read and sorted all of them for each piece.
+        others = [name for name in COLLECTIONS if name not in collections]
         rows = self.database.rows(
             f"select {FOLLOWED} from version left join vec on vec.seq = version.seq where {test} "
-            f"and version.collection in ({', '.join('?' * len(collections))}) order by version.{order} limit ?",
-            (*values, *collections, FOLLOWED_AT_ONCE),
+            f"and version.collection not in ({', '.join('?' * len(others))}) order by version.{order} limit ?",
+            (*values, *others, FOLLOWED_AT_ONCE),
         )
-        return [followed_of(row) for row in rows]
+        return followed_of(rows) if rows else None
 
     def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
         rows = self.database.rows(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -28,12 +28,14 @@ from memory_anchor.adapters.revisions import with_revision
 from memory_anchor.base.json_values import Record, items, parsed, record
 from memory_anchor.domain.errors import BadInput, StoreDamaged
 from memory_anchor.domain.model import FOREVER, Memory, Usage
-from memory_anchor.domain.ports import WORDS, FollowedRow, SparseVector
+from memory_anchor.domain.ports import ABSENT, WORDS, FollowedRows, SparseVector
 from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 from memory_anchor.language.traits import packed, traits_of
 from memory_anchor.store.group_commit import Row, Value
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from memory_anchor.domain.ports import Entry, Matrix
 
 LAYOUT = "2"
@@ -78,9 +80,10 @@ SELECTED_COUNT = len(COLUMNS) + 4
 STORED = "version left join used on used.seq = version.seq"
 VECTOR = "vec.names, vec.dense, vec.words, vec.crc"
 """What `vectors_of` reads."""
-FOLLOWED = f"""version.seq, version.changed, version.point, version.collection, version.state, version.audience,
-  version.type, version.account, version.project, version.conversation, version.conversation_seq, version.recorded_at,
-  version.recorded_to, version.happened_at, version.when_at, version.content_at, vec.traits, {VECTOR}"""
+_FOLLOWED_NAMES = ("collection", "state", "audience", "type", "account", "project", "conversation")
+_FOLLOWED_TIMES = ("recorded_at", "recorded_to", "happened_at", "when_at", "content_at")
+_FOLLOWED = ("seq", "changed", "point", "conversation_seq", *_FOLLOWED_NAMES, *_FOLLOWED_TIMES)
+FOLLOWED = f"{', '.join(f'version.{name}' for name in _FOLLOWED)}, vec.traits, {VECTOR}"
 """What `followed_of` reads, from `version left join vec`."""
 TERMS = {"tag": 1, "who": 2, "request_keys": 3}
 """Fields of several values -> their number in `term`."""
@@ -251,36 +254,68 @@ def vectors_of(point: bytes, vector: Row, place: str) -> tuple[dict[str, Matrix]
     return rows, None if words is None else _words_of(words)
 
 
-def followed_of(row: Row) -> FollowedRow:
-    """Return what whoever follows the store keeps of a row of `FOLLOWED`.
+def followed_of(rows: Sequence[Row]) -> FollowedRows:
+    """Return what whoever follows the store keeps of rows of `FOLLOWED`, at least one.
 
     Vectors and words that are not as they were written are left out: one flipped bit could outweigh all others.
     """
-    number, changed, point, *named, traits, names, dense, words, crc = row
-    at = cast("bytes", point)
-    vectors: dict[str, Matrix] = {}
-    if (
-        names is not None
-        and _vector_checksum(at, *cast("tuple[str, bytes | None, bytes | None]", (names, dense, words))) != crc
-    ):
-        dense, words, names = None, None, None
-    first = 0
-    for name, length in _lengths(str(names)) if names is not None else ():
-        vectors[name] = np.frombuffer(cast("bytes", dense), "<f4", count=length, offset=4 * first)
-        first += length
-    both = np.frombuffer(cast("bytes", words or b""), _TERM_WEIGHT)
-    return FollowedRow(
-        cast("int", number),
-        cast("int", changed),
-        point_text(at),
-        *cast("tuple[str, str, str, str, str, str, str, int | None, int, int, int, int | None, int | None]", named),
-        cast("bytes", traits or b""),
-        vectors,
+    columns = list(zip(*rows, strict=True))
+    found = dict(zip(_FOLLOWED, columns, strict=False))
+    points = cast("tuple[bytes, ...]", found["point"])
+    traits, names, dense, _, checksums = columns[len(_FOLLOWED) :]
+    # `_vector_checksum` without a call more: there are a hundred thousand of them.
+    crc32, heads = zlib.crc32, {named: str(named).encode("utf-8", "surrogateescape") for named in set(names)}
+    vectors = cast("Iterable[tuple[str | None, bytes | None, bytes | None, int]]", zip(*columns[-4:], strict=True))
+    read = [
+        own or b"" if crc32(own or b"", crc32(row or b"", crc32(heads[named], crc32(point)))) == crc else None
+        for point, (named, row, own, crc) in zip(points, vectors, strict=True)
+    ]
+    by_names: dict[str, list[int]] = {}
+    for named in heads.keys() - {None}:
+        by_names[str(named)] = [at for at, own in enumerate(read) if own is not None and names[at] == named]
+    sound = [own or b"" for own in read]
+    both = np.frombuffer(b"".join(sound), _TERM_WEIGHT)
+    return FollowedRows(
+        _whole(found["seq"]),
+        _whole(found["changed"]),
+        np.frombuffer(b"".join(points), np.uint8).reshape(len(rows), -1),
+        {name: cast("tuple[str, ...]", found[name]) for name in _FOLLOWED_NAMES},
+        {name: _whole(found[name]) for name in _FOLLOWED_TIMES},
+        _whole(found["conversation_seq"]),
+        [each or b"" for each in cast("tuple[bytes | None, ...]", traits)],
+        _rows_by_name(by_names, cast("tuple[bytes | None, ...]", dense)),
         both["term"],
         both["weight"],
-        cast("int", crc or 0),
-        zlib.crc32(both.tobytes()),
+        np.array(list(map(len, sound)), np.int64) // _TERM_WEIGHT.itemsize,
+        _whole([crc or 0 for crc in cast("tuple[int | None, ...]", checksums)]),
     )
+
+
+def _rows_by_name(
+    by_names: Mapping[str, list[int]], dense: Sequence[bytes | None]
+) -> dict[str, tuple[NDArray[np.int64], Matrix]]:
+    """Return of each named vector which versions have it, and their rows. by_names: versions of the same lengths."""
+    parts: dict[str, list[tuple[np.ndarray, Matrix]]] = {}
+    for names, versions in by_names.items():
+        raw = b"".join([dense[at] or b"" for at in versions])
+        together = np.frombuffer(raw, "<f4").reshape(len(versions), sum(length for _, length in _lengths(names)))
+        first = 0
+        for name, length in _lengths(names):
+            parts.setdefault(name, []).append((np.array(versions, np.int64), together[:, first : first + length]))
+            first += length
+    return {
+        name: found[0]
+        if len(found) == 1
+        else (np.concatenate([at for at, _ in found]), np.concatenate([row for _, row in found]))
+        for name, found in parts.items()
+    }
+
+
+def _whole(column: Sequence[Value]) -> NDArray[np.int64]:
+    try:
+        return np.array(column, np.int64)
+    except TypeError:  # one of them is null
+        return np.array([ABSENT if value is None else value for value in column], np.int64)
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,8 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, Scope, Status, Tag, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
-from memory_anchor.recall import index, vector_rows
+from memory_anchor.recall import index, vector_rows, word_table
+from memory_anchor.recall.point_table import PointTable, packed_points
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.store.database import IN_MEMORY, Database, Sqlite
@@ -277,3 +278,45 @@ def scores(snippet: RetrievedSnippet) -> dict[str, Any]:
         name: {part: value for part, value in signal.items() if part != "rank"} if isinstance(signal, dict) else signal
         for name, signal in (snippet.signals or {}).items()
     }
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=60))
+def test_a_point_has_the_row_it_was_given_last(steps: list[tuple[int, int, bool]]) -> None:
+    """Points: in any order of adding, giving up and sorting in, many of them alike in their first half."""
+    table, rows = PointTable(100), dict[str, int]()
+    for start, end, is_there in steps:
+        point = f"0000000{start}-0000-0000-0000-00000000000{end}"
+        if is_there and point not in rows:
+            rows[point] = len(table)
+            table.add(packed_points([point]))
+        elif not is_there and point in rows:
+            table.forget(np.array([rows.pop(point)]))
+        if start == end:
+            table.settle()
+        assert (table.get(point) is not None) == (point in rows)
+
+    assert table.rows(packed_points(rows)).tolist() == list(rows.values())
+    assert table.texts(np.array(list(rows.values()), np.int64)) == list(rows)
+
+
+def test_words_are_found_however_many_came_and_whenever_they_were_sorted_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words: settled, beside them and new, with more weights than have a number of their own."""
+    monkeypatch.setattr(word_table, "TAIL_MOST", 9_000)
+    rng, words = np.random.default_rng(1), word_table.WordTable()
+    held: dict[int, dict[int, float]] = {}
+    for row in range(400):
+        terms = rng.choice(np.array([*range(60), (1 << 32) - 1], np.uint32), 20, replace=False)
+        weights = rng.uniform(0.5, 2.2, 20).astype(np.float32)
+        words.add(terms, np.full(20, row), weights)
+        for term, weight in zip(terms.tolist(), weights.tolist(), strict=True):
+            held.setdefault(term, {})[row] = weight
+        if row % 150 == 149:
+            words.settle()
+        if row % 40 == 39:
+            for term, expected in held.items():
+                found = words.of(term)
+                assert found is not None
+                assert dict(zip(found[0].tolist(), found[1].tolist(), strict=True)) == pytest.approx(expected, abs=2e-3)
+
+    assert words.of(70) is None

@@ -99,8 +99,8 @@ class PassageIndex:
 
     def _add(self, entries: Sequence[Entry]) -> None:
         """Add the passages that have no row yet; the caller holds the lock."""
-        era, row_of = self._mirror.era, self._mirror.row_of
-        new = {e.memory.point_id: e for e in entries if e.memory.point_id not in row_of and e.memory.content}
+        era, points = self._mirror.era, self._mirror.points
+        new = {e.memory.point_id: e for e in entries if e.memory.point_id not in points and e.memory.content}
         self._mirror.add_all(new, COLLECTION)
         if self._mirror.era != era:  # the mirror was full of dropped rows and was cleared
             self._after = None
@@ -122,7 +122,7 @@ class PassageIndex:
                 return True
             self._add([entry for entry in page if entry.memory.point_id not in self._changed_since])
             if after is None:
-                late = [point for point in self._changed_since if point not in mirror.row_of]
+                late = [point for point in self._changed_since if point not in mirror.points]
                 self._add(self._store.get(COLLECTION, late, with_vectors=True))
             self._after, mirror.is_whole = after, after is None
         return True
@@ -164,7 +164,7 @@ class PassageIndex:
         points = [hit.point_id for hit in candidates.store_hits(self._store, COLLECTION, where, question, query_row)]
         with self._lock:
             to_read = candidates.points_to_read(self._store, mirror, points, self._identities)
-            unembedded = mirror.row_of.keys() & set(to_read)
+            unembedded = {point for point in to_read if point in mirror.points}
         entries = self._store.get(COLLECTION, to_read, with_vectors=True)
         with self._lock:
             if self._mirror is mirror:
