@@ -10,8 +10,8 @@ gone, the pipe ends, and so does this process. One that gets the lock only after
 the next engine's session may be over by then, and this one's frames are older.
 
 Frames: length, then number, operation and body; an answer bears the number of its frame, and the operation `!` for an
-error. o: open a collection; c: count; u: put points; d: erase points; m: what may move of all; n, w: nearest, matching;
-r: begin a collection anew beside the old one; x: put the new one in its place; f: flush.
+error. o: open a collection; c: count; u: put points; d: erase points; m: what may move of a page; n, w: nearest,
+matching; r: begin a collection anew beside the old one; x: put the new one in its place; f: flush.
 """
 
 from __future__ import annotations
@@ -156,25 +156,21 @@ class Shards:
 
         self.shards[name].update(edge.UpdateOperation.delete_points(list(points)))
 
-    def marks(self, name: str) -> list[list[str]]:
+    def marks(self, name: str, first: str | None) -> tuple[list[list[str]], str | None]:
+        """Return what may move of a page of points from this one on, and the point that begins the next page."""
         import qdrant_edge as edge
 
-        found: list[list[str]] = []
-        after = None
-        while True:
-            page, after = self.shards[name].scroll(
-                edge.ScrollRequest(
-                    offset=after,
-                    limit=LISTED,
-                    with_payload=edge.PayloadSelector.Include(["state", "audience"]),
-                    with_vector=False,
-                )
+        page, after = self.shards[name].scroll(
+            edge.ScrollRequest(
+                offset=first,
+                limit=LISTED,
+                with_payload=edge.PayloadSelector.Include(["state", "audience"]),
+                with_vector=False,
             )
-            for record in page:
-                payload = record.payload or {}
-                found.append([str(record.id), str(payload.get("state")), str(payload.get("audience"))])
-            if after is None:
-                return found
+        )
+        payloads = [(str(record.id), record.payload or {}) for record in page]
+        found = [[point, str(payload.get("state")), str(payload.get("audience"))] for point, payload in payloads]
+        return found, None if after is None else str(after)
 
     def best(self, name: str, asked: Asked) -> list[list[str | float]]:
         import qdrant_edge as edge
@@ -213,7 +209,7 @@ def answer(shards: Shards, operation: bytes, body: bytes) -> bytes:
         case b"d":
             shards.erase(name, json.loads(rest))
         case b"m":
-            return json.dumps(shards.marks(name)).encode()
+            return json.dumps(shards.marks(name, json.loads(rest))).encode()
         case b"n" | b"w":
             return json.dumps(shards.best(name, json.loads(rest))).encode()
         case b"r":

@@ -5,7 +5,7 @@ Nothing here decodes a memory: a payload is the stored text, with the usage besi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from memory_anchor.domain.ports import Mark, WholePoint
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 PIECE = 64
 """Points in one answer: some 200 kB."""
+MARKS_PIECE = 2_000
+_IN_COLLECTION = "version.collection || '' = ?"
+"""Not by the index of collections: SQLite read and sorted all of one for each piece."""
 _WHOLE = """select version.seq, version.changed, version.point, version.doc, used.doc, vec.names, vec.dense, vec.words
   from version left join vec on vec.seq = version.seq left join used on used.seq = version.seq
-  where version.collection = ? and"""
+  where"""
 _KEPT = "insert into meta(name, value) values(?, ?) on conflict(name) do update set value = excluded.value"
 _LAST = """select coalesce(max(n), 0) from
   (select max(changed) as n from version union all select max(changed) from gone) as numbers"""
@@ -41,23 +44,30 @@ class PointSource:
 
     def changed(self, collection: str, *, above: int, up_to: int) -> list[WholePoint]:
         """Return a piece of what was last written in these numbers, in their order; [] at the end."""
-        sql = f"{_WHOLE} version.changed > ? and version.changed <= ? order by version.changed limit {PIECE}"
-        return [_point_of(row) for row in self._database.rows(sql, (collection, above, up_to))]
+        sql = f"{_WHOLE} {_IN_COLLECTION} and version.changed > ? and version.changed <= ?"
+        rows = self._database.rows(f"{sql} order by version.changed limit {PIECE}", (collection, above, up_to))
+        return [_point_of(row) for row in rows]
 
     def all(self, collection: str, *, above: int) -> list[WholePoint]:
         """Return a piece of a collection above a number of a version, in their order; [] at the end."""
-        sql = f"{_WHOLE} version.seq > ? order by version.seq limit {PIECE}"
+        sql = f"{_WHOLE} {_IN_COLLECTION} and version.seq > ? order by version.seq limit {PIECE}"
         return [_point_of(row) for row in self._database.rows(sql, (collection, above))]
 
     def points(self, collection: str, point_ids: Sequence[str]) -> list[WholePoint]:
         """Return those of these points that exist."""
         marks = ", ".join("?" * len(point_ids))
-        rows = self._database.rows(f"{_WHOLE} version.point in ({marks})", (collection, *map(point_bytes, point_ids)))
+        sql = f"{_WHOLE} version.collection = ? and version.point in ({marks})"
+        rows = self._database.rows(sql, (collection, *map(point_bytes, point_ids)))
         return [_point_of(row) for row in rows]
 
-    def marks(self, collection: str) -> list[Mark]:
-        rows = self._database.rows("select point, state, audience from version where collection = ?", (collection,))
-        return [Mark(point_text(cast("bytes", point)), str(state), str(audience)) for point, state, audience in rows]
+    def marks(self, collection: str) -> Iterator[Mark]:
+        above = 0
+        sql = f"""select seq, point, state, audience from version where {_IN_COLLECTION} and seq > ?
+          order by seq limit {MARKS_PIECE}"""
+        while rows := self._database.rows(sql, (collection, above)):
+            for seq, point, state, audience in rows:
+                above = cast("int", seq)
+                yield Mark(point_text(cast("bytes", point)), str(state), str(audience))
 
     def erased(self, collection: str, *, above: int, up_to: int) -> bool:
         """Return whether a version of the collection was erased in these numbers."""
