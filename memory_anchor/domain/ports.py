@@ -325,6 +325,9 @@ class FollowedStore(Protocol):
     def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
         """Return collection and point of what was erased in these numbers."""
 
+    def rows(self, numbers: Sequence[int], using: str) -> dict[int, Matrix]:
+        """Return the raw rows of those of these versions that have this named vector, by their numbers."""
+
     def numbers(self, collection: str, where: Where) -> list[int]:
         """Return the numbers of the collection's versions that fulfil a filter; others' may be among them."""
 

@@ -24,7 +24,7 @@ from memory_anchor.base.json_values import Json
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.domain.model import SEARCHABLE_STATES, Layer, Memory, Status
-from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, FollowedStore, SparseVector
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, FollowedStore, Hit, SparseVector
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.traits import packed, traits_of, unpacked
@@ -41,7 +41,7 @@ from memory_anchor.recall.row_columns import asked_of_store
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.domain.ports import FollowedRows, Hit, Matrix, MemoryStore, Snapshot
+    from memory_anchor.domain.ports import FollowedRows, Matrix, MemoryStore, Snapshot
     from memory_anchor.recall.query_embedder import QueryEmbedder
 
 DRAINED_BY_SEARCH = 3
@@ -266,8 +266,18 @@ class Index:
         if rows is None:
             return None
         mirror, found = rows
+        query = np.asarray(vector, np.float32)
         with self.lock:
-            return mirror.nearest_hits(np.asarray(vector, np.float32), found, limit=limit, using=using)
+            hits, doubtful = mirror.nearest_hits(query, found, limit=limit, using=using)
+        if len(hits) > limit and self._followed is not None:
+            exact = self._followed.rows(list(doubtful.values()), using)
+            length = float(np.linalg.norm(query)) or 1.0
+            for place, number in doubtful.items():
+                if (row := exact.get(number)) is not None:
+                    cosine = float(row @ query) / (length * (float(np.linalg.norm(row)) or 1.0))
+                    hits[place] = Hit(hits[place].point_id, cosine)
+            hits.sort(key=lambda hit: -hit.score)
+        return hits[:limit]
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
         rows = self._fulfilling(collection, where)

@@ -481,10 +481,19 @@ class Mirror:
         """Return the same rows, of those with one text the newest `ROWS_OF_A_TEXT`."""
         return self._newest_of_each_text(self.fulfilling(collection, where, numbers))
 
-    def nearest_hits(self, query: Matrix, rows: NDArray[np.int64], *, limit: int, using: str) -> list[Hit]:
-        """Return the nearest of these rows by their raw cosine, best first, as a store's `nearest` does."""
+    def nearest_hits(
+        self, query: Matrix, rows: NDArray[np.int64], *, limit: int, using: str
+    ) -> tuple[list[Hit], dict[int, int]]:
+        """Return the nearest of these rows by their raw cosine, best first, as a store's `nearest` does.
+
+        Who is among the last of them may be in doubt; then there are more, with place -> the store's number of each of
+        those.
+        """
         stored = self._rows_of[using]
-        return self._hits(*stored.nearest_raw(query, rows, self._script[: len(self)], limit=limit))
+        found, cosines, is_doubtful = stored.nearest_raw(query, rows, self._script[: len(self)], limit=limit)
+        places = np.flatnonzero(is_doubtful)
+        numbers = self.columns.arrays["number"][found[places]]
+        return self._hits(found, cosines), dict(zip(places.tolist(), numbers.tolist(), strict=True))
 
     def matching_hits(self, words: SparseVector, collection: str, rows: NDArray[np.int64], *, limit: int) -> list[Hit]:
         """Return the best of these rows by their words, rarity counted over the collection, as a store's `matching`."""

@@ -9,6 +9,7 @@ Invariant: a write that returned is durable, and one that raised has stored noth
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -318,6 +319,19 @@ class SqlStore:
             "select collection, point from gone where changed > ? and changed <= ? order by changed", (above, up_to)
         )
         return [(str(collection), point_text(cast("bytes", point))) for collection, point in rows]
+
+    def rows(self, numbers: Sequence[int], using: str) -> dict[int, Matrix]:
+        found: dict[int, Matrix] = {}
+        for first in range(0, len(numbers), IDS_PER_QUERY):
+            piece = numbers[first : first + IDS_PER_QUERY]
+            sql = f"select version.seq, version.point, {VECTOR} from version join vec on vec.seq = version.seq"
+            for seq, point, *vector in self.database.rows(
+                f"{sql} where version.seq in ({', '.join('?' * len(piece))})", tuple(piece)
+            ):
+                with contextlib.suppress(StoreDamaged):  # it counts for nothing, as when it was followed
+                    dense, _ = vectors_of(cast("bytes", point), tuple(vector), self.database.place)
+                    found |= {cast("int", seq): dense[using]} if using in dense else {}
+        return found
 
     def numbers(self, collection: str, where: Where) -> list[int]:
         if (alone := terms_alone(where)) is not None:

@@ -226,6 +226,24 @@ def test_among_many_a_shortlist_by_signs_keeps_the_nearest(database: Database, m
     assert len(near) == 10 and kept >= 180
 
 
+def test_who_is_the_last_found_is_decided_by_the_stored_vectors(database: Database) -> None:
+    """Nearest: of rows that 8 bits a component cannot tell apart those are found that exact search finds."""
+    mirrored, exact = over(database), over(database)
+    rng = np.random.default_rng(5)
+    one = rng.normal(size=8).astype(np.float32)
+    rows = one + rng.normal(scale=0.02, size=(300, 8)).astype(np.float32)
+    exact.put(FACTS, [Entry(replace(plain(), id=f"m{number}"), {DENSE: row}) for number, row in enumerate(rows)])
+    exact.put(FACTS, [Entry(replace(plain(), id=f"same{number}"), {DENSE: one}) for number in range(300)])
+    searcher(mirrored)
+
+    for query in rng.normal(size=(20, 8)).astype(np.float32):
+        for where in (Where(), Where((StartsWith("id", "m"),))):
+            near, expected = (store.nearest(FACTS, query, where, limit=20) for store in (mirrored, exact))
+            assert [hit.score for hit in near] == pytest.approx([hit.score for hit in expected], abs=1e-2)
+            if where != Where():
+                assert by_point(near).keys() == by_point(expected).keys()
+
+
 def test_more_than_the_mirror_holds_is_searched_in_the_store(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
