@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -25,6 +27,16 @@ def test_a_page_and_its_chinese_twin_say_the_same(page: Path) -> None:
     assert twin(page).is_file(), f"{page.relative_to(ROOT)} has no {twin(page).relative_to(ROOT)}"
 
     assert list(differences(page, twin(page))) == []
+
+
+@pytest.mark.nightly
+def test_every_sentence_in_english_was_looked_at_in_chinese() -> None:
+    """Rule both-languages: words alone drift as well; `scripts/translated --record` once the Chinese says it."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "translated"], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout.strip() == ""
 
 
 def test_no_chinese_page_is_left_without_its_english_one() -> None:
