@@ -21,7 +21,7 @@ from itertools import islice
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.base.json_values import Json, number, optional_text, records, text, texts
 from memory_anchor.domain.activation import first_priority
-from memory_anchor.domain.errors import BadInput, NotFound, Unavailable
+from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import (
     FOREVER,
     HISTORY,
@@ -94,7 +94,7 @@ class Records:
         lock: AbstractContextManager[bool | None] | None = None,
         written: Callable[[], int] | None = None,
     ) -> None:
-        """entry_of(memory, embed=bool): makes a version's derived words and, when `embed`, its vector.
+        """entry_of(memory, embed=bool): makes a version's words, and its vector when `embed`, else in the background.
 
         on_write: gets every version that was stored, as stored. lock: the writers' lock, reentrant. written: how
         often the store was written to, by anybody; None where that is not known.
@@ -102,9 +102,9 @@ class Records:
         self.store = store
         self.clock = clock
         self.new_id = new_id
+        self.entry = entry_of
         self.lock: AbstractContextManager[bool | None] = lock or threading.RLock()
         self.written: Callable[[], int | None] = written or (lambda: None)
-        self._entry_of = entry_of
         self._commits = Commits(store, audit, on_write)
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -196,13 +196,6 @@ class Records:
             "author": author_of(actor),
         }
         return Memory(**kept | given)
-
-    def entry(self, memory: Memory, *, embed: bool) -> Entry:
-        """Return a version with its words, and its vector when `embed` (else it is embedded in the background)."""
-        try:
-            return self._entry_of(memory, embed=embed)
-        except Unavailable:  # found by words at once, by meaning when the embedder is back
-            return self._entry_of(memory, embed=False)
 
     def commit(self, new: Sequence[Entry] = (), *, revisions: Sequence[Revision] = (), kind: str, by: str) -> None:
         """Write new memories, next versions and the closed ones before: one atomic batch a collection, then audit,

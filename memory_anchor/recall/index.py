@@ -107,14 +107,17 @@ class Index:
     def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
         """Return the memory with the vectors to store it with.
 
-        embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it in the background all the same.
+        embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it in the background all the same,
+        and so does every text while the embedder is away.
         """
         if self._quarantine.is_quarantined(memory.content):  # stored all the same, and read by its id alone
             self._quarantine.rename(memory.content, quarantine_name(memory))
             return Entry(memory, {}, SparseVector((), ()))
         with self._quarantine.reading({quarantine_name(memory): memory.content}):
             text = embedded_text(memory)
-            vector = self.query_embedder.embed_document(text) if embed and awaited_text(text) == text else None
+            vector = None
+            with contextlib.suppress(Unavailable):
+                vector = self.query_embedder.embed_document(text) if embed and awaited_text(text) == text else None
             return Entry(memory, dict([vector]) if vector else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:

@@ -204,11 +204,6 @@ def asks_identity(query: str) -> bool:
     return any(signal.search(query) for signal in (_ASKS_SELF, _ASKS_FORBIDDEN, _ASKS_OTHERWISE))
 
 
-def asks_how(query: str) -> bool:
-    """Return whether a question asks how something is done."""
-    return bool(_ASKS_HOW.search(query))
-
-
 def preferred_layer(query: str) -> Layer | None:
     """Return the layer that a question points at: rules and choices are L3's, what happened when is L2's."""
     rule, event = bool(_ASKS_RULE.search(query)), bool(_ASKS_EVENT.search(query))
@@ -309,7 +304,7 @@ def with_operations(
     needs: of a prompt, the log-odds that it needs to know anything of the project; None for what is asked of the
     memory. An order ("roll it back") brings what the question brings; one that seems to need nothing must be surer.
     """
-    how = asks_how(request.query)
+    how = bool(_ASKS_HOW.search(request.query))
     if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how or (needs is not None and needs > NEEDS_AT_LEAST)):
         return answer
     least = SURE if needs is not None and needs <= 0 else STRONG

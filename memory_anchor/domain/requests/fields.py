@@ -314,11 +314,10 @@ class Text:
         bounds = StringConstraints(
             strict=True, strip_whitespace=True, min_length=self.least or None, max_length=self.most
         )
-        whole = Annotated[source, bounds, AfterValidator(_without_nul)]
-        return handler.generate_schema(whole if self.exact else Annotated[whole, AfterValidator(self._clean)])
+        return handler.generate_schema(Annotated[source, bounds, AfterValidator(self._read)])
 
-    def _clean(self, text: str) -> str:
-        made = clean(text)
+    def _read(self, text: str) -> str:
+        made = _without_nul(text) if self.exact else clean(_without_nul(text))
         if text and self.least and not made:
             raise _invalid("is empty once its private part is left out; allowed is text outside <private>")
         return made
@@ -451,8 +450,8 @@ class BaseRequest(BaseModel):
             return given
         renamed = {other: name for other, name in cls.other_names.items() if name not in given}
         named = {renamed.get(name, name): value for name, value in given.items()}
-        required = cls.required()
-        return {name: value for name, value in named.items() if name in required or not is_left_out(value)}
+        fields = cls.model_fields
+        return {n: v for n, v in named.items() if (n in fields and fields[n].is_required()) or not is_left_out(v)}
 
     @classmethod
     def required(cls) -> list[str]:
