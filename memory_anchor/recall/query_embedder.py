@@ -8,20 +8,15 @@ compared. Without a bundled model a write waits for one short try, and words alo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from cachetools import LRUCache
 
 from memory_anchor.domain.errors import Unavailable, WrongEmbedder
 from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CachesQueries
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Embedder, EmbedderIdentity, Matrix
-
-CACHED_DOCUMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +29,7 @@ class QueryVector:
 
 
 class QueryEmbedder:
-    """Thread-safe; embedding runs outside its lock.
+    """Thread-safe.
 
     main: the store's embedder, None for words alone. local: the bundled model kept besides an API. prompt: `main` in
     one short try, for a caller who waits (default: `main`).
@@ -49,8 +44,6 @@ class QueryEmbedder:
             name: embedder.identity for name, embedder in self.embedders.items()
         }
         """Who makes which named vector."""
-        self._lock = threading.Lock()
-        self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
 
     def embed_query(
         self, query: str, *, topic: str = "", share: float = 0.0, fits: Callable[[EmbedderIdentity], bool] | None = None
@@ -82,15 +75,11 @@ class QueryEmbedder:
     def embed_document(self, text: str) -> tuple[str, Matrix] | None:
         """Return the vector name and the row that a write waits for; None without an embedder.
 
-        Cached: a write and its search for neighbours need the same one. Raises Unavailable, WrongEmbedder.
+        Every embedder keeps its newest rows: a write and its search for neighbours need the same one. Raises
+        Unavailable, WrongEmbedder.
         """
         if not self.embedders:
             return None
         name = DENSE_LOCAL if DENSE_LOCAL in self.embedders else DENSE
-        with self._lock:
-            if text in self._documents:
-                return name, self._documents[text]
         row: Matrix = self.prompt[name].documents([text])[0]
-        with self._lock:
-            self._documents[text] = row
         return name, row
