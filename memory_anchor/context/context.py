@@ -26,8 +26,10 @@ from memory_anchor.context.sections import (
     RETRIEVED,
     SECTION_LAYER,
     Body,
+    ContextCostReport,
     Fitted,
     Recalled,
+    Section,
     fit,
     section_tokens,
     shortened_sections,
@@ -37,12 +39,10 @@ from memory_anchor.domain.errors import MemoryAnchorError, report
 from memory_anchor.domain.model import (
     Citation,
     Constitution,
-    ContextCostReport,
     Layer,
     OperationPassage,
     RetrievedSnippet,
     SearchAnswer,
-    Section,
     Status,
     Trust,
 )

@@ -29,18 +29,9 @@ from memory_anchor.base.json_values import (
     texts,
     whole,
 )
+from memory_anchor.context.sections import ContextCostReport, Section
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.domain.model import (
-    CITATION_KINDS,
-    FRESHNESS,
-    PROMPT_PARTS,
-    Citation,
-    ContextCostReport,
-    Locator,
-    Scope,
-    Section,
-    Trust,
-)
+from memory_anchor.domain.model import CITATION_KINDS, FRESHNESS, PROMPT_PARTS, Citation, Locator, Scope, Trust
 
 REPORTS_KEPT = 500
 REPORT_BYTES_MAX = 4 * 1024 * 1024

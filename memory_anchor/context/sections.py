@@ -12,11 +12,12 @@ Invariant: the text of a fitted body never counts more tokens than asked, unless
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from memory_anchor.domain.model import Citation, Layer, Section, Trust
+from memory_anchor.base.json_values import Json
+from memory_anchor.domain.model import Citation, Layer, PromptPart, Trust
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 
@@ -58,6 +59,28 @@ _HEADINGS = {
     "knowledge": "# Documents and history (knowledge)",
     "active_context": "# Active context of this conversation (L1)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    part: PromptPart
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCostReport:
+    """What one assembled context cost, and every decision that shaped it."""
+
+    context_window_tokens: int
+    reserved_output_tokens: int
+    estimated_tokens: Mapping[str, Json]
+    sections: tuple[Section, ...] = ()
+    decisions: tuple[Mapping[str, Json], ...] = ()
+    citations: tuple[Citation, ...] = ()
+    stage_ms: Mapping[str, float] = field(default_factory=dict)
+    cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
+    variant: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -507,28 +507,6 @@ class SearchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    name: str
-    part: PromptPart
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class ContextCostReport:
-    """What one assembled context cost, and every decision that shaped it."""
-
-    context_window_tokens: int
-    reserved_output_tokens: int
-    estimated_tokens: Mapping[str, Json]
-    sections: tuple[Section, ...] = ()
-    decisions: tuple[Mapping[str, Json], ...] = ()
-    citations: tuple[Citation, ...] = ()
-    stage_ms: Mapping[str, float] = field(default_factory=dict)
-    cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
-    variant: str = "default"
-
-
-@dataclass(frozen=True, slots=True)
 class ConstitutionEntry:
     id: str
     content: str

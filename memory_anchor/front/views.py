@@ -19,12 +19,12 @@ from types import MappingProxyType
 
 from memory_anchor.base.json_values import Json, Record, items, record, records, text, texts
 from memory_anchor.context.context import BuiltContext
+from memory_anchor.context.sections import ContextCostReport
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.domain.model import (
     TRUST_OF_ORIGIN,
     Citation,
     Constitution,
-    ContextCostReport,
     Layer,
     Memory,
     OperationPassage,

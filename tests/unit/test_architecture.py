@@ -63,7 +63,7 @@ BUDGETS: dict[str, int] = {
     "admin": 2435,
     "base": 1975,
     "context": 1050,
-    "domain": 2655,
+    "domain": 2635,
     "domain.requests": 1387,
     "extensions": 131,
     "extensions.dashboard": 2270,

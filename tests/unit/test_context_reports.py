@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.context.context_reports import ContextReports, from_json, to_json
+from memory_anchor.context.sections import ContextCostReport, Section
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged
-from memory_anchor.domain.model import Citation, ContextCostReport, Locator, Scope, Section, Trust
+from memory_anchor.domain.model import Citation, Locator, Scope, Trust
 from memory_anchor.testing import ManualClock
 
 REPORT = ContextCostReport(4000, 0, {"total": 7, "by_layer": {}}, (Section("rule", "prefix", 7),))

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.context.sections import ContextCostReport, Section
 from memory_anchor.domain.model import (
     Citation,
     Constitution,
     ConstitutionEntry,
-    ContextCostReport,
     Layer,
     Locator,
     Memory,
@@ -21,7 +21,6 @@ from memory_anchor.domain.model import (
     RetrievedSnippet,
     Scope,
     SearchAnswer,
-    Section,
     Similar,
     Status,
     Tag,

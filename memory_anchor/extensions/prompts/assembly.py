@@ -20,9 +20,9 @@ from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, records
 from memory_anchor.context.context import ContextBuilder, Decision, Gathered, token_estimates
-from memory_anchor.context.sections import RETRIEVED, Body
+from memory_anchor.context.sections import RETRIEVED, Body, ContextCostReport, Section
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.domain.model import Citation, ContextCostReport, Section
+from memory_anchor.domain.model import Citation
 from memory_anchor.domain.requests import checks
 from memory_anchor.domain.requests.fields import use_case
 from memory_anchor.domain.requests.requests import TASK_MAX
