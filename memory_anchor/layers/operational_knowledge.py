@@ -176,7 +176,7 @@ class OperationalKnowledge:
                 rarity[t] * (passage.terms[t] / (passage.terms[t] + 1.2) + NAME_WEIGHT * (t in passage.name_terms))
                 for t in wanted
             )
-            score = max(words / mass, share) + max(0.0, cosines.get(passage.embedded, 0.0))
+            score = max(words / mass, share) + _nearness(task, passage.embedded, cosines.get(passage.embedded, 0.0))
             chance = max(relevance, LEAST_BY_MEANING) if is_near else relevance
             scored.append((chance * weight, score, passage))
         # A judge is no surer than to a tenth: of what it finds about as relevant, the best match comes first.
@@ -347,11 +347,13 @@ def _title(text: str, stem: str) -> str:
 
 def _near_in_meaning(task: str, cosines: Mapping[str, float]) -> set[str]:
     """Return the texts that answer by their meaning alone: near enough, and about as near as the nearest."""
-    in_chinese = is_chinese(task)
-    near = {
-        text: cosine
-        for text, cosine in cosines.items()
-        if cosine >= (SAME_MEANING if is_chinese(text) == in_chinese else OTHER_LANGUAGE[in_chinese])
-    }
+    near = {text: share for text, cosine in cosines.items() if (share := _nearness(task, text, cosine)) >= SAME_MEANING}
     least = max(near.values(), default=0.0) * ABOUT_AS_GOOD
-    return {text for text, cosine in near.items() if cosine >= least}
+    return {text for text, share in near.items() if share >= least}
+
+
+def _nearness(task: str, text: str, cosine: float) -> float:
+    """Return a cosine as it would be within one language: those of two languages are lower, for the same meaning."""
+    in_chinese = is_chinese(task)
+    bar = SAME_MEANING if is_chinese(text) == in_chinese else OTHER_LANGUAGE[in_chinese]
+    return max(0.0, cosine) * SAME_MEANING / bar

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,26 @@ def test_a_how_question_finds_a_passage_in_the_other_language(project: Path, mea
     assert [passage.name for passage in anchor.find_operations("怎么部署到生产环境")] == ["deploy"]
     assert anchor.search("如何织毛衣").snippets == ()
     assert anchor.search("how do I bake sourdough bread").snippets == ()
+
+
+def test_an_order_finds_its_file_in_either_language(project: Path, meaning: Core, agent: Actor) -> None:
+    """Rule L4.find: a cosine between two languages counts as the same meaning's within one, so a passage in the order's
+    own language that shares "怎么" with it does not come first. Orders of the half that may be looked at."""
+    corpus = tomllib.loads((Path(__file__).parents[1] / "corpora" / "orders.toml").read_text(encoding="utf-8"))
+    folder = project / ".ai" / "operations"
+    folder.mkdir(parents=True)
+    for name, content in corpus["files"].items():
+        (folder / name).write_text(content, encoding="utf-8")
+    anchor = meaning.anchor(agent)
+    anchor.find_operations("release")
+    embed_all(meaning)
+
+    wanted = {one["says"]: one["file"] for one in corpus["order"] if one["file"]}
+    found = {says: anchor.find_operations(says) for says in wanted}
+    right = [says for says, passages in found.items() if passages and Path(passages[0].path).name == wanted[says]]
+
+    assert len(right) >= 22 and "值班怎么交接" in right, sorted(wanted.keys() - right)
+    assert not any(passages[0].name == "README" for passages in found.values() if passages)
 
 
 def kept_in(tmp_path: Path, clock: ManualClock, embedder: CountingEmbedder) -> Core:
