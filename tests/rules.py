@@ -164,6 +164,7 @@ RULES = (
             "test_operations::test_a_task_finds_the_passage_that_says_how",
             "test_operations::test_a_chinese_task_finds_a_chinese_passage",
             "test_operations::test_a_how_question_finds_a_passage_in_the_other_language",
+            "test_operations::test_an_order_finds_its_file_in_either_language",
             "test_operations::test_a_heading_without_text_belongs_to_the_part_below_it",
             "test_operations::test_an_edited_file_is_read_again",
             "test_operations::test_a_file_is_read_whole_by_its_name",
