@@ -5,6 +5,8 @@
 bench_sessions.py read FOLDER [--kills N] [--secrets FILE]   FOLDER/claude and FOLDER/codex, as the agents keep them
 bench_sessions.py ask DATABASE [--words]   a question a line on the input: lines of JSON {session, text}, then an empty
                                            one. Every passage gets its vector first; --words: by words alone
+bench_sessions.py many FOLDER [--bytes N] [--kills N]  makes N bytes of transcripts in FOLDER, reads a quarter and
+                                           all, each in a process of its own
 bench_sessions.py cost DATABASE FILE       what questions of a file cost, p50, beside embedding each of them
 
 read: CPU and time of one reading, when its first answer was there, bytes beside those of the source, what reading again
@@ -16,11 +18,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +59,7 @@ def one_reading(folder: Path, data: Path) -> dict[str, Any]:
     took = {"files": report.files, "passages": report.passages, "source_bytes": report.bytes}
     took |= {"cpu_s": round(time.process_time() - cpu, 2), "wall_s": round(time.perf_counter() - begun, 2)}
     took |= {"first_answer_s": round(first[0], 2), "problems": len(report.problems)}
+    took["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     cpu = time.process_time()
     read_all(archive, choice_of(folder))
     took["again_cpu_s"] = round(time.process_time() - cpu, 3)
@@ -74,6 +81,71 @@ def killed(folder: Path, data: Path, times: int, wall_s: float) -> dict[str, Any
     held = archive.rows(DIGEST)[0]
     archive.close()
     return {"passages": held[0], "chars": held[1], "sessions": held[2]}
+
+
+WORDS = [
+    f"{a}{b}{c}"
+    for a in ("har", "til", "mo", "ker", "sa")
+    for b in ("bo", "ne", "fi", "ru", "pa")
+    for c in ("r", "st", "ck", "lim", "ng", "dex", "vo", "q", "tar", "y")
+]
+FILE_BYTES = 400_000
+RESULT_WORDS, INPUT_WORDS, SAID_WORDS = (400, 2_000), (20, 400), (10, 60)
+"""Words of a result, of a call's input and of what is said: results are two thirds of what real transcripts hold."""
+
+
+def make(folder: Path, size: int) -> None:
+    """Write transcripts of Claude Code, a folder a project, of so many bytes in all; the same for the same size."""
+    chance, written, number = random.Random(7), 0, 0
+
+    def text(least: int, most: int) -> str:
+        words = chance.choices(WORDS, k=chance.randint(least, most))
+        return " ".join(f"{word}_{chance.randrange(9_999)}" if chance.random() < 0.05 else word for word in words)
+
+    while written < size:
+        number += 1
+        name = str(uuid.UUID(int=chance.getrandbits(128)))
+        path = folder / "claude" / "projects" / f"-w-project-{number % 40}" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines: list[str] = []
+        at, length = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number), 0
+        while length < FILE_BYTES:
+            call = f"toolu_{len(lines)}"
+            asked = {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": text(*INPUT_WORDS)}}
+            printed = {"type": "tool_result", "tool_use_id": call, "content": text(*RESULT_WORDS)}
+            for role, block in (
+                ("user", {"type": "text", "text": text(*SAID_WORDS)}),
+                ("assistant", {"type": "text", "text": text(*SAID_WORDS)}),
+                ("assistant", asked),
+                ("user", printed),
+            ):
+                at += timedelta(seconds=20)
+                line = {"type": role, "message": {"role": role, "content": [block]}, "sessionId": name}
+                line |= {"cwd": f"/w/project-{number % 40}", "timestamp": at.isoformat()}
+                lines.append(json.dumps(line))
+                length += len(lines[-1]) + 1
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        written += length
+
+
+def many(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what a quarter of so many bytes took to read, and all of them, with what was killed on the way."""
+    whole, quarter = Path(options.folder) / "whole", Path(options.folder) / "quarter"
+    took: dict[str, Any] = {}
+    for folder, size in ((quarter, options.bytes // 4), (whole, options.bytes)):
+        if not folder.exists():
+            make(folder, size)
+        with tempfile.TemporaryDirectory() as data:
+            command = [sys.executable, __file__, "read", str(folder), "--into", data]
+            command += ["--kills", str(options.kills)] if folder is whole else []
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        took[folder.name] = json.loads(done.stdout)
+    all_of_it, part = took["whole"], took["quarter"]
+    took["a byte, to a quarter's"] = round(
+        all_of_it["cpu_s"] / all_of_it["source_bytes"] / (part["cpu_s"] / part["source_bytes"]), 2
+    )
+    took["share of the source"] = round(all_of_it["bytes"] / all_of_it["source_bytes"], 3)
+    return took
 
 
 def read(options: argparse.Namespace) -> dict[str, Any]:
@@ -132,10 +204,11 @@ def cost(database: Path, questions: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=("read", "ask", "cost"))
+    parser.add_argument("do", choices=("read", "ask", "cost", "many"))
     parser.add_argument("folder")
     parser.add_argument("questions", nargs="?", default="")
     parser.add_argument("--words", action="store_true")
+    parser.add_argument("--bytes", type=lambda text: int(float(text)), default=1_000_000_000)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--secrets", default="")
     parser.add_argument("--into", default="")
@@ -143,6 +216,8 @@ if __name__ == "__main__":
     os.umask(0o077)
     if given.do == "ask":
         ask(Path(given.folder), by_words=given.words)
+    elif given.do == "many":
+        print(json.dumps(many(given)))
     elif given.do == "cost":
         print(json.dumps(cost(Path(given.folder), Path(given.questions))))
     else:

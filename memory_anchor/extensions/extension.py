@@ -45,7 +45,7 @@ class Running:
     begin, end: the process works by itself, or does not any more; close: nothing asks it any more. idle: does a little
     when no memory waits, and returns how much. invalidate: something was written past its caches.
     context: adds to what a context is made of. passages: what it knows about a search that found no memory; besides:
-    what stands behind the memories that one found.
+    the answer of one, with what stands behind its memories.
     frozen: it writes nothing while this is held, for a backup. holders: what may hold a memory's text, for a purge.
     moves: what goes along when projects are merged, by name; given the accounts that it may ask for.
     """
@@ -61,7 +61,7 @@ class Running:
     invalidate: Callable[[], None] = lambda: None
     context: Callable[[MemoryAnchor, ContextSources], ContextSources] = lambda _, sources: sources
     passages: Callable[[MemoryAnchor, str], Sequence[RetrievedSnippet]] = lambda *_: ()
-    besides: Callable[[MemoryAnchor, str], Sequence[RetrievedSnippet]] = lambda *_: ()
+    besides: Callable[[MemoryAnchor, str, SearchAnswer], SearchAnswer] = lambda _, __, answer: answer
     frozen: Callable[[], AbstractContextManager[None]] = nullcontext
     holders: Callable[[], Sequence[Holder]] = tuple
     moves: Callable[[Callable[[], list[str]]], Mapping[str, ProjectBelongings]] = lambda _: {}

@@ -46,7 +46,7 @@ _ASKS = bounded(r"[?？]\s*$|[吗呢][。！]?\s*$")
 _REQUESTS = bounded(r"(?i)\bplease\b|请|帮我|麻烦")
 _NUMBERS = bounded(r"(?<![A-Za-z0-9])v?\d{1,9}(?:\.\d{1,9}){0,4}(?![A-Za-z0-9])|(?<=[\"'])[^\"'\n]{1,200}(?=[\"'])")
 _ERROR = bounded(r"(?i)error|错误|失败")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 _ENVIRONMENT = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]{0,80}=\S{0,200})")
 _FILES = frozenset(("git", "ls", "mkdir", "rm", "cp", "mv", "touch", "chmod", "tar"))
 """Programs that keep files in order, in every project."""
@@ -236,7 +236,7 @@ def _fixes(session: int, steps: Sequence[SessionStep]) -> Iterator[SessionPropos
             continue
         between = tried[:place]
         new = {term for term in terms(f"{failed.error} {then.text}") if len(term) > 1} - set(terms(failed.text))
-        spoken = (sentence for one in between if one.kind == "agent" for sentence in _SENTENCE.split(one.text))
+        spoken = (sentence for one in between if one.kind == "agent" for sentence in SENTENCE.split(one.text))
         why = " ".join(sentence for sentence in spoken if new & set(terms(sentence)))[:REASON_CHARS].strip()
         files = {one.path for one in between if one.kind in ("edit", "write") and one.path}
         alike = _core(then.text) == core and _environment(then.text) == _environment(failed.text)

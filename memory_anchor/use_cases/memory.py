@@ -287,8 +287,9 @@ class MemoryAnchor:
             passages = [hit for one in self.services.extensions.values() for hit in one.passages(self, search.query)]
             answer = replace(answer, snippets=(*passages, *answer.snippets)[: search.limit])
         if search.is_unfiltered and not search.layers and len(answer.snippets) < search.limit:
-            besides = [hit for one in self.services.extensions.values() for hit in one.besides(self, search.query)]
-            answer = replace(answer, snippets=(*answer.snippets, *besides)[: search.limit])
+            for one in self.services.extensions.values():
+                answer = one.besides(self, search.query, answer)
+            answer = replace(answer, snippets=answer.snippets[: search.limit])
         if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
             answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, search, entries, self.services.nearness.of, now=now)

@@ -322,6 +322,28 @@ def test_session_passages_stand_behind_memories(machine: Machine, project: Path)
     assert [one.get("source", "memory") for one in hits] == sorted(one.get("source", "memory") for one in hits)
 
 
+def test_a_passage_that_a_memory_says_already_is_cited_there_and_not_shown_again(
+    machine: Machine, project: Path
+) -> None:
+    """Rule search x sessions: folded under the memory; one that takes it back, or says more, is shown."""
+    machine.run("add", "The kiln controller uses PID with a period of 2 seconds.")
+    told = Told("old", str(project)).user("Decided. The kiln controller uses PID with a period of 2 seconds.")
+    machine.keeps(told)
+    later = Told("new", str(project), at=DAY + timedelta(days=3))
+    machine.keeps(later.user("The kiln controller no longer uses PID with a period of 2 seconds."))
+    more = Told("more", str(project), at=DAY + timedelta(days=4))
+    machine.keeps(more.user("The kiln controller uses PID, and the period depends on the load."))
+    machine.adopt()
+
+    hits = machine.json("search", "which period has the PID of the kiln controller")["snippets"]
+    memory, *passages = hits
+
+    cited = {one["ref"].partition("@")[0] for one in memory["citations"]}
+    shown = {one["citations"][0]["ref"].partition("@")[0] for one in passages}
+    assert f"claude-code:{id_of('old')}" in cited
+    assert shown == {f"claude-code:{id_of('new')}", f"claude-code:{id_of('more')}"}
+
+
 def test_only_what_was_chosen_is_read_also_later(machine: Machine) -> None:
     """Rule adopt: agents, folders and times are kept for the looks of an engine."""
     machine.keeps(harbour())

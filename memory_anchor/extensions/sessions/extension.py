@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from memory_anchor.extensions.extension import Extension, Running
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from memory_anchor.admin.purge import Holder
-    from memory_anchor.domain.model import RetrievedSnippet
+    from memory_anchor.domain.model import SearchAnswer
     from memory_anchor.process.wiring import Core
     from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -26,7 +25,7 @@ def _start(core: Core) -> Running:
     from memory_anchor.extensions.sessions.meaning import PassageVectors
     from memory_anchor.extensions.sessions.proposing import propose
     from memory_anchor.extensions.sessions.settings import SessionsSettings
-    from memory_anchor.extensions.sessions.use_cases import JOIN_MAX, SessionArchive, sessions_of
+    from memory_anchor.extensions.sessions.use_cases import SessionArchive, sessions_of
     from memory_anchor.settings import API_EMBEDDERS
     from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep
     from memory_anchor.upkeep.jobs import Job
@@ -52,8 +51,8 @@ def _start(core: Core) -> Running:
         if event == "SessionEnd" and part.is_adopted:
             core.scheduler.queue(LOOK)  # in the background: a client that ends waits for nobody
 
-    def besides(anchor: MemoryAnchor, query: str) -> Sequence[RetrievedSnippet]:
-        return sessions_of(anchor).snippets(query, JOIN_MAX) if part.is_adopted and anchor.actor.project_dir else ()
+    def besides(anchor: MemoryAnchor, query: str, answer: SearchAnswer) -> SearchAnswer:
+        return sessions_of(anchor).joined(answer, query) if part.is_adopted and anchor.actor.project_dir else answer
 
     def holders() -> list[Holder]:
         archive = part.archive()

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from memory_anchor.adapters.projects import PATH, Projects
 from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput, NotFound
-from memory_anchor.domain.model import Citation, Layer, Locator, Origin, RetrievedSnippet, Tag, Trust
+from memory_anchor.domain.model import Citation, Layer, Locator, Origin, RetrievedSnippet, SearchAnswer, Tag, Trust
 from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.sessions import requests
@@ -26,6 +26,8 @@ from memory_anchor.extensions.sessions.archive import FILE, SessionsFile, parts_
 from memory_anchor.extensions.sessions.handoff import Handoff, handoff_of
 from memory_anchor.extensions.sessions.passages import shown
 from memory_anchor.extensions.sessions.search import FoundPassage, SessionFilter, search
+from memory_anchor.ingest.proposals import SENTENCE
+from memory_anchor.language.coverage import covers
 
 if TYPE_CHECKING:
     from memory_anchor.extensions.sessions.meaning import PassageVectors
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
     from memory_anchor.use_cases.memory import MemoryAnchor
 
 KIND = "session"
-JOIN_MAX = 2
-"""Passages behind the memories that a search found."""
+JOIN_MAX, LOOKED_AT = 2, 6
+"""Passages behind the memories that a search found, and of how many some may be folded."""
 NAME_CHARS_MIN = 4
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -192,6 +194,21 @@ class SessionUseCases:
         sessions = {one.id: one for one in own if one.is_known}
         return [snippet_of(hit, one) for hit, one in self._found(query, sessions, limit, is_narrow=True)]
 
+    def joined(self, answer: SearchAnswer, query: str) -> SearchAnswer:
+        """Return an answer with what past sessions say behind its memories; what one of these says already is cited
+        there and not shown again."""
+        snippets = list(answer.snippets)
+        shown = 0
+        for hit in self.snippets(query, LOOKED_AT):
+            (cited,) = hit.citations
+            place = next((at for at, one in enumerate(snippets) if one.source != KIND and _says(one, hit, cited)), -1)
+            if place >= 0 and all(known.ref != cited.ref for known in snippets[place].citations):
+                snippets[place] = replace(snippets[place], citations=(*snippets[place].citations, cited))
+            elif place < 0 and shown < JOIN_MAX:
+                shown += 1
+                snippets.append(hit)
+        return replace(answer, snippets=tuple(snippets))
+
     @use_case(requests.SessionsList)
     def list(self, request: requests.SessionsList) -> Sequence[StoredSession]:
         """Return sessions, newest first."""
@@ -259,6 +276,14 @@ class SessionUseCases:
         scope = self._settings.scope
         if self._actor.scope.account != scope.account:
             raise NotFound("sessions are kept for the person of this machine; there are none for this account")
+
+
+def _says(memory: RetrievedSnippet, hit: RetrievedSnippet, cited: Citation) -> bool:
+    """Return whether a memory is from a passage, or says provably what a line of it says and no more."""
+    if any(known.ref == cited.ref for known in memory.citations):
+        return True
+    lines = (line.partition(": ")[2] or line for line in hit.text.split("\n"))
+    return any(covers(part, memory.text) for line in lines for part in (line, *SENTENCE.split(line)) if part)
 
 
 def ref_of(hit: FoundPassage, session: StoredSession) -> str:
