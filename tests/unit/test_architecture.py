@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "extensions.lorebook": 1330,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
-    "extensions.sessions": 2910,
+    "extensions.sessions": 2935,
     "extensions.transfer": 2150,
     "front": 9060,
     "hooks": 1244,
