@@ -254,17 +254,25 @@ _BY_PATTERN = tuple(rule for rule in RULES if rule.starts is None)
 _BY_START = tuple(rule for rule in RULES if rule.starts is not None)
 
 
+GATED_TOGETHER = 24
+"""Expressions of one gate: all 46 in one take eight times as long as in two (35 and 4 us of a thousand characters)."""
+
+
 @cache
-def _gates() -> tuple[Callable[[str], bool], tuple[Callable[[str], bool], ...], tuple[Callable[[str], bool], ...]]:
-    """Return the gate of all rules by their pattern, that of each of them, and those of the starts of the others."""
-    each = tuple(gate(rule.pattern) for rule in _BY_PATTERN)
-    starts = tuple(gate(rule.starts) for rule in _BY_START if rule.starts is not None)
-    return gate(*(rule.pattern for rule in _BY_PATTERN)), each, starts
+def _gates() -> tuple[tuple[Callable[[str], bool], ...], ...]:
+    """Return the gates of all rules by their pattern, that of each of them, and those of the starts of the others."""
+    patterns = [rule.pattern for rule in _BY_PATTERN]
+    together = range(0, len(patterns), GATED_TOGETHER)
+    return (
+        tuple(gate(*patterns[start : start + GATED_TOGETHER]) for start in together),
+        tuple(gate(pattern) for pattern in patterns),
+        tuple(gate(rule.starts) for rule in _BY_START if rule.starts is not None),
+    )
 
 
 def rules_that_may(text: str, lowered: str) -> Iterator[Rule]:
     """Yield the rules that may find something in a text; most texts have none."""
-    any_of_them, each, starts = _gates()
-    if any_of_them(text):
+    together, each, starts = _gates()
+    if any(may(text) for may in together):
         yield from (rule for rule, is_open in zip(_BY_PATTERN, each, strict=True) if is_open(text))
     yield from (rule for rule, is_open in zip(_BY_START, starts, strict=True) if is_open(lowered))
