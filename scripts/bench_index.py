@@ -1,4 +1,4 @@
-"""Figures of searching the store in a database beside the embedded store, in one run over the same memories.
+"""Figures of searching the store: its mirror beside exact search, its start, and what its index costs.
 
     python scripts/bench_index.py [--memories 10000] [--folder DIR]     prints JSON
 
@@ -31,7 +31,6 @@ import numpy as np
 from bench_store import EVENTS, SPEC, START, entry, lines
 
 from memory_anchor.adapters.edge_index import EdgeIndex
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.ports import EmbedderIdentity, MemoryStore, SparseVector
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import searched_words
@@ -102,23 +101,12 @@ def wheres(memories: int) -> dict[str, Where]:
     }
 
 
-class Held:
-    """A lock of a folder that nobody else uses."""
-
-    held = True
-
-
-def opened(folder: Path, kind: str) -> MemoryStore:
-    """Open a store as a process does, with its mirror where it has one."""
-    if kind == "embedded":
-        store: MemoryStore = EdgeStore(folder / "edge", lock=Held())
-    else:
-        store = SqlStore(Sqlite(folder / "sql" / "memory.db"))
+def opened(folder: Path) -> MemoryStore:
+    """Open a store as a process does, with its mirror."""
+    store = SqlStore(Sqlite(folder / "sql" / "memory.db"))
     for name in FOLLOWED:
         store.open_collection(name, SPEC)
-    searcher = make_searcher(store, Still(), ManualClock())
-    if kind == "database":
-        searcher.index.follow()
+    make_searcher(store, Still(), ManualClock()).index.follow()
     return store
 
 
@@ -126,10 +114,10 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def begun(folder: Path, kind: str) -> None:
+def begun(folder: Path) -> None:
     """What the child does: open, search once, say what it took, then wait to be ended."""
     wall, cpu = time.perf_counter(), time.process_time()
-    store = opened(folder, kind)
+    store = opened(folder)
     row = np.random.default_rng(2).standard_normal(384).astype(np.float32)
     store.nearest(EVENTS, row, wheres(10)["open"], limit=NEAREST)
     store.matching(EVENTS, query_terms("which port does the store use"), wheres(10)["open"], limit=NEAREST)
@@ -138,10 +126,10 @@ def begun(folder: Path, kind: str) -> None:
         store.close()
 
 
-def starts(folder: Path, kind: str) -> dict[str, list[float]]:
+def starts(folder: Path) -> dict[str, list[float]]:
     figures: dict[str, list[float]] = {}
     for what in ("first", "closed", "killed"):
-        command = [sys.executable, __file__, "--begin", kind, "--folder", str(folder)]
+        command = [sys.executable, __file__, "--begin", "--folder", str(folder)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None and child.stdin is not None
             figures[what] = [round(value, 3) for value in json.loads(child.stdout.readline())]
@@ -189,22 +177,21 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--memories", type=int, default=10_000)
     asked.add_argument("--folder", type=Path, default=None, help="where the stores lie: a disk, not tmpfs")
-    asked.add_argument("--begin", default="", help=argparse.SUPPRESS)
+    asked.add_argument("--begin", action="store_true", help=argparse.SUPPRESS)
     options = asked.parse_args()
     if options.begin:
-        begun(options.folder, options.begin)
+        begun(options.folder)
         return
     rng, texts, count = random.Random(1), lines(), options.memories
     vectors = np.random.default_rng(1)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         base = Path(folder)
-        edge, exact = opened(base, "embedded"), SqlStore(database := Sqlite(base / "sql" / "memory.db"))
+        exact = SqlStore(database := Sqlite(base / "sql" / "memory.db"))
         for name in FOLLOWED:
             exact.open_collection(name, SPEC)
         for first in range(0, count, 500):
             piece = [entry(number, texts, rng, vectors) for number in range(first, min(first + 500, count))]
-            for store in (edge, exact):
-                store.put(EVENTS, piece)
+            exact.put(EVENTS, piece)
         gc.collect()
         gc.freeze()  # as an engine does once it has started
         ticker, before = Ticker(), resident()
@@ -214,7 +201,7 @@ def main() -> None:
         index = make_searcher(sql, Still(), ManualClock()).index
         freeze = {"load": ticker.around(index.follow)}
         memory = (resident() - before) / count / 1e3
-        figures = searches({"embedded": edge, "database": sql}, exact, count, rng)
+        figures = searches({"database": sql}, exact, count, rng)
         follower = IndexFollower(PointSource(database), EdgeIndex(base / "index"), sql.embedders)
         wall, cpu = time.perf_counter(), time.process_time()
         freeze["index, all of it"] = ticker.around(follower.catch_up)
@@ -222,11 +209,9 @@ def main() -> None:
         sql.put(EVENTS, [entry(count, texts, rng, vectors)])
         freeze["index, one change"] = ticker.around(follower.catch_up)
         freeze["nothing"] = ticker.around(lambda: time.sleep(2))
-        freeze["embedded flush"] = ticker.around(edge.flush)
         ticker.stop()
-        edge.close()
         sql.close()
-        begin = {kind: starts(base, kind) for kind in ("embedded", "database")}
+        begin = starts(base)
     shown = {
         "memories": count,
         "search": figures,

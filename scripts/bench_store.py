@@ -1,12 +1,11 @@
-"""Figures of the store in a database beside the embedded store, in one run: the same memories, in turn.
+"""Figures of the store: saves, their rate, reads, disk.
 
-    python scripts/bench_store.py [--memories 10000] [--saves 200] [--folder DIR]     prints JSON with ratios
+    python scripts/bench_store.py [--memories 10000] [--saves 200] [--folder DIR]     prints JSON
 
-Both stores are used through their port. A save is what the core does under the writers' lock for a version with its
-vector (384 numbers) and words: look for the request and for the text, write version and audit record; durable on
-return. CPU is that of the process, other threads included, so the checkpoints of the database count. A ratio is
-database / embedded: below 1 the database is faster; for the rate of eight writers above 1 is faster. Reads are medians
-of `REPEATS` calls.
+The store is used through its port; to compare, run it at two commits in turn. A save is what the core does under the
+writers' lock for a version with its vector (384 numbers) and words: look for the request and for the text, write
+version and audit record; durable on return. CPU is that of the process, other threads included, so the checkpoints of
+the database count. Reads are medians of `REPEATS` calls.
 """
 
 from __future__ import annotations
@@ -27,17 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.system import SystemClock
-from memory_anchor.base.durability import Durability, SyncedLock
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, Scope, Tag, Visibility
 from memory_anchor.domain.ports import DENSE, AuditLog, CollectionSpec, EmbedderIdentity, Entry, MemoryStore
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.layers.records import Records, Request
-from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
 from memory_anchor.store.sql_store import SqlStore
@@ -47,7 +42,7 @@ SPEC = CollectionSpec({DENSE: EmbedderIdentity("bench", 384)})
 START = datetime(2025, 1, 1, tzinfo=UTC)
 WRITERS = 8
 PIECE = 160
-"""Saves of the eight writers in one store before it is the other one's turn."""
+"""Saves of the eight writers in one round."""
 ROUNDS = 7
 REPEATS = 15
 DOCS = Path(__file__).parents[1] / "docs"
@@ -184,19 +179,10 @@ def main() -> None:
     entries = [entry(number, texts, rng, rows) for number in range(options.memories + more)]
     filled, alone, together = entries[:-more], entries[-more : -PIECE * ROUNDS], entries[-PIECE * ROUNDS :]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        base, durability = Path(folder), Durability()
-        database = Sqlite(base / "sql" / "memory.db")
-        with (
-            DirectoryLock.acquire(base / "edge", role="bench") as lock,
-            closing(EdgeStore(base / "edge" / "store", lock=lock, durability=durability)) as edge,
-            closing(SqlStore(database)) as sql,
-        ):
-            stores: Stores = {"embedded": edge, "database": sql}
-            trail = JsonlAudit(base / "edge" / "audit.jsonl", durability=durability)
-            saves = {
-                "embedded": saving(edge, trail, SyncedLock(durability)),
-                "database": saving(sql, SqlAudit(database), UnitLock(database)),
-            }
+        database = Sqlite(Path(folder) / "sql" / "memory.db")
+        with closing(SqlStore(database)) as sql:
+            stores: Stores = {"database": sql}
+            saves = {"database": saving(sql, SqlAudit(database), UnitLock(database))}
             for store in stores.values():
                 for name in COLLECTIONS:
                     store.open_collection(name, SPEC)
@@ -211,11 +197,8 @@ def main() -> None:
             points = [one.memory.point_id for one in rng.sample(filled, min(200, len(filled)))]
             figures |= read(stores, points, options.memories)
             sql.close()
-            edge.flush()
             size = {name: store.size_bytes() / 2**20 for name, store in stores.items()}
     figures["disk MiB"] = size
-    for figure in figures.values():
-        figure["ratio"] = figure["database"] / figure["embedded"]
     shown = {what: {name: round(value, 3) for name, value in figure.items()} for what, figure in figures.items()}
     machine = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "machine": platform.machine()}
     print(json.dumps({**machine, "memories": options.memories, "figures": shown}, indent=1))

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bench_recall import CachedEmbedder, _Held
+from bench_recall import CachedEmbedder
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Actor, Scope
 from memory_anchor.domain.ports import Answer, ModelUsage
@@ -42,6 +41,8 @@ from memory_anchor.language.tokens import count_tokens
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
+from memory_anchor.store.database import Sqlite
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import START, ManualClock
 from memory_anchor.upkeep.registry import Story
 
@@ -160,7 +161,7 @@ def measured(language: str, setting: str, whole: dict[str, Any], embedder: Cache
     model = CarefulModel(month) if setting == "model" else None
     with tempfile.TemporaryDirectory(prefix="stories-") as folder:
         clock = ManualClock()
-        store = EdgeStore(Path(folder) / "store", lock=_Held())
+        store = SqlStore(Sqlite(Path(folder) / "store" / "memory.db"))
         core = build_core(
             Settings(), data_dir=Path(folder) / "data", clock=clock, store=store, embedder=embedder, model=model
         )

@@ -25,8 +25,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.activation import ActivationSettings, named
 from memory_anchor.domain.model import (
@@ -50,6 +48,9 @@ from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import Sqlite, UnitLock
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.upkeep.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
 from memory_anchor.upkeep.job_kit import Upkeep, live
@@ -98,15 +99,15 @@ class Arm:
 class Year:
     def __init__(self, folder: Path, *, seed: int, forgetting: bool, rules: Settings, by: ActivationSettings):
         self.lock = DirectoryLock.acquire(folder, role="bench")
-        self.store = EdgeStore(folder / "store", lock=self.lock, reserve_bytes=0)
+        self.store = SqlStore(Sqlite(folder / "store" / "memory.db"))
         self.embedder = HashEmbedder()
         for name in COLLECTIONS:
             self.store.open_collection(name, CollectionSpec({DENSE: self.embedder.identity}))
         self.clock = ManualClock(START)
-        self.writers = threading.RLock()
+        self.writers = UnitLock(self.store.database)
         self.upkeep = Upkeep(
             self.store,
-            JsonlAudit(folder / "audit.jsonl"),
+            SqlAudit(self.store.database),
             self.writers,
             lambda _: None,
             lambda: None,

@@ -254,9 +254,10 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/repair.md": {
-        "Below `store.reserve_mb` (64)": (
-            "test_edge_damage::test_below_the_reserve_nothing_is_written_and_nothing_lost",
+        "the rows of the database, around the pages": (
+            "test_upgrade::test_a_database_with_unreadable_pages_is_salvaged_around_them",
         ),
+        "Below `store.reserve_mb` (64)": ("test_keep_damage::test_a_disk_below_the_reserve_refuses_before_it_writes",),
         "Nothing acknowledged is lost": (
             "test_little_room::test_a_disk_that_fills_while_writing_loses_nothing_acknowledged",
         ),
@@ -365,7 +366,7 @@ PROMISES: dict[str, Held] = {
             "test_a19_every_setting::test_no_file_and_no_wire_has_a_secret_with_every_setting_that_writes",
         ),
         "| a power cut, a full disk": (
-            "test_power_damage::test_a_text_that_is_not_the_one_written_is_never_served",
+            "test_power_damage::test_a_flipped_bit_is_named_or_harmless",
             "test_little_room::test_a_disk_that_fills_while_writing_loses_nothing_acknowledged",
         ),
         "| sent with each connection | never sent |": (
@@ -427,6 +428,17 @@ PROMISES: dict[str, Held] = {
     },
     "docs/store.md": {
         "| readers | a pool of connections": ("memory_anchor.store.database.POOL_MAX=16",),
+        "They are not synced, and never ahead of the log": ("test_power_damage::test_a_torn_log_is_named",),
+        "Below `store.reserve_mb` nothing is added": (
+            "test_keep_damage::test_a_disk_below_the_reserve_refuses_before_it_writes",
+            "test_durability::test_a_data_directory_that_was_removed_ends_its_users_loudly",
+        ),
+        "Under `batch` a COMMIT returns at once": (
+            "test_durability::test_a_database_under_batch_answers_at_once_and_syncs_its_log_within_its_bound",
+        ),
+        "| the file is removed or replaced": (
+            "test_durability::test_a_data_directory_that_was_removed_ends_its_users_loudly",
+        ),
         "| COMMIT fails |": ("test_group_commit::test_exactly_the_units_that_returned_are_stored",),
         "`doctor --salvage` reads a damaged database row by row": (
             "test_upgrade::test_a_damaged_database_is_salvaged_row_by_row",

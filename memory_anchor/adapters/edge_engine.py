@@ -8,18 +8,13 @@ holds the GIL, 20,000 points froze every thread for 10 s, and the exact scan nee
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
-import sys
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.adapters.payload import Payload
 from memory_anchor.adapters.sparse_files import TreeImage, copy_tree, image_of, write_tree
 from memory_anchor.base.files import sync_folder, sync_tree
 from memory_anchor.domain.errors import (
@@ -43,7 +38,6 @@ if TYPE_CHECKING:
         EdgeShard,
         KeywordIndexParams,
         PayloadSchemaType,
-        Point,
         PointId,
         Record,
         SparseVector,
@@ -59,18 +53,12 @@ _PAGE = 500
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a private folder is made in it)
 _SCRATCH_BYTES = 512 * 1024 * 1024
 """A shard's files are 166 MB long, and running out of space while they are mapped is SIGBUS."""
-_MADV_DONTNEED = 4
-_MAPS = Path("/proc/self/maps")
 _SEARCH_THREADS = 2
 _STORED_AS = "Turbo16"
 """Of 50,000 rows of 384: Float32 9.2 ms a scan; Turbo16 2.0 and cosines within 5e-6; Turbo8 1.2, and 1 in 100 of the
 nearest 80 missed. A shard made by an earlier version stays as it is until something is erased or reindexed."""
 _EMPTY: dict[tuple[object, ...], TreeImage] = {}
 """Files of empty shards, by storage type and embedders: some 200 KB each, and there are few."""
-_EARLIEST = "0001-01-01T00:00:00Z"
-_LEAST = -1e15
-Migration = Callable[[Payload], Payload]
-"""Turns a payload of one schema version into the next one's."""
 
 
 def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> EdgeShard:
@@ -98,7 +86,9 @@ def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> EdgeS
     sync_tree(unfinished)
     unfinished.rename(path)
     sync_folder(path.parent)
-    return load_shard(path)
+    import qdrant_edge as edge
+
+    return edge.EdgeShard.load(str(path))
 
 
 def _memory_folder() -> Path | None:
@@ -131,43 +121,9 @@ def _create_in_place(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> E
     return shard
 
 
-def load_shard(path: Path) -> EdgeShard:
-    import qdrant_edge as edge
-
-    return edge.EdgeShard.load(str(path))
-
-
 SCANNED_FIELDS = frozenset({"account", "layer", "agent", "valid_from", "valid_to", "last_at"})
 """Filtered rarely and together with an indexed field, so the engine reads the payload: each index is ten small files a
 shard, and loading them all is a third of a cold start."""
-
-
-def release_mapped(directory: Path) -> None:
-    """Unmap the resident pages of shared file mappings under `directory`; does nothing where that cannot be done.
-
-    On loading, qdrant-edge 0.9.0 touches every page of its payload indexes' sparse files, holes included: an empty
-    store of four collections had 547 MB resident, one with 10,000 memories 261 MB more than its data.
-    `madvise(DONTNEED)` on a shared file mapping only unmaps: what is dirty stays in the page cache, and what is used
-    comes back at the first touch. Private mappings, where it would lose changes, are left alone. Rejected: fewer
-    payload indexes (a filter without one scans every payload: 208 ms instead of 2.5 at 10,000) and `Memory.Cold` (no
-    difference for these files).
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    prefix = f"{directory.resolve()}/"
-    try:
-        lines = _MAPS.read_bytes().decode("utf-8", "surrogateescape").split("\n")
-        madvise = ctypes.CDLL(None).madvise
-    except (OSError, AttributeError):
-        return
-    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    for line in lines:
-        if prefix not in line:
-            continue
-        parts = line.split(maxsplit=5)
-        if len(parts) == 6 and parts[1].endswith("s") and parts[5].startswith(prefix):
-            start, end = (int(text, 16) for text in parts[0].split("-"))
-            madvise(start, end - start, _MADV_DONTNEED)
 
 
 def index_fields(shard: EdgeShard) -> bool:
@@ -203,84 +159,6 @@ def pages(
             return
 
 
-def inconsistent_indexes(shard: EdgeShard) -> list[str]:
-    """Return the fields whose index does not agree with the payloads."""
-    import qdrant_edge as edge
-
-    fields = [name for name in INDEXED_FIELDS if name in shard.info().payload_schema]
-    tally: dict[str, Counter[str]] = {name: Counter() for name in fields}
-    points = 0
-    for records in pages(shard, with_payload=edge.PayloadSelector.Include(fields)):
-        for record in records:
-            for name, value in (record.payload or {}).items():
-                values = value if isinstance(value, list) else [value]
-                tally[name].update({str(item) for item in values if item is not None})
-        points += len(records)
-    return [name for name in fields if not _agrees(shard, name, tally[name], points)]
-
-
-def _agrees(shard: EdgeShard, field: str, tally: Counter[str], points: int) -> bool:
-    import qdrant_edge as edge
-
-    if INDEXED_FIELDS[field] == "keyword":
-        answer = shard.facet(edge.FacetRequest(field, limit=len(tally) + 1, exact=True))
-        return {str(hit.value): int(hit.count) for hit in answer.hits} == dict(tally)
-    is_time = INDEXED_FIELDS[field] == "datetime"
-    everything = edge.RangeDateTime(gte=_EARLIEST) if is_time else edge.RangeFloat(gte=_LEAST)
-    present = edge.Filter(must=[edge.FieldCondition(key=field, range=everything)])
-    if shard.count(edge.CountRequest(exact=True, filter=present)) != tally.total():
-        return False
-    if not tally:
-        return True
-    order = edge.OrderBy(field, edge.Direction.Asc)
-    records, _ = shard.scroll(
-        edge.ScrollRequest(limit=points, with_payload=edge.PayloadSelector.Include([field]), order_by=order)
-    )
-    stored = [(record.payload or {})[field] for record in records]
-    values = [datetime.fromisoformat(value) for value in stored] if is_time else stored
-    return len(values) == tally.total() and values == sorted(values)
-
-
-def add_vector(shard: EdgeShard, name: str, identity: EmbedderIdentity) -> None:
-    import qdrant_edge as edge
-
-    # Deleting first makes it repeatable: a crash may have left the vector made and not recorded.
-    with contextlib.suppress(Exception):
-        shard.update(edge.UpdateOperation.delete_vector_name(name))
-    shard.update(
-        edge.UpdateOperation.create_dense_vector(
-            name, identity.dimensions, edge.Distance.Cosine, datatype=getattr(edge.VectorStorageDatatype, _STORED_AS)
-        )
-    )
-
-
-def upsert(shard: EdgeShard, points: list[Point]) -> None:
-    import qdrant_edge as edge
-
-    shard.update(edge.UpdateOperation.upsert_points(points))
-
-
-def copied_points(
-    shard: EdgeShard, *, vectors: Collection[str] | None, skip: frozenset[str], change: Migration | None
-) -> Iterator[list[Point]]:
-    """Yield pages of new points; vectors: the dense ones to carry over, None for all."""
-    import qdrant_edge as edge
-
-    for records in pages(shard, with_vectors=True):
-        points = []
-        for record in records:
-            if str(record.id) in skip:
-                continue
-            rows, words = vectors_of(record)
-            copied: Stored = {name: row for name, row in rows.items() if vectors is None or name in vectors}
-            if words is not None:
-                copied[WORDS] = words
-            payload = change(record.payload or {}) if change else record.payload
-            points.append(edge.Point(str(record.id), copied, payload))
-        if points:
-            yield points
-
-
 def vectors_of(record: Record) -> tuple[dict[str, Row], SparseVector | None]:
     """Return the dense rows by name and the words of a record that was read with its vectors."""
     import qdrant_edge as edge
@@ -289,21 +167,6 @@ def vectors_of(record: Record) -> tuple[dict[str, Row], SparseVector | None]:
     words = stored.pop(WORDS, None)
     rows = {name: row for name, row in stored.items() if not isinstance(row, edge.SparseVector)}
     return rows, words if isinstance(words, edge.SparseVector) else None
-
-
-def readable_points(path: Path) -> int:
-    """Return how many points a shard holds, 0 when it was never finished."""
-    import qdrant_edge as edge
-
-    try:
-        shard = edge.EdgeShard.load(str(path))
-    except BaseException as error:
-        if not _of_the_engine(error):
-            raise
-        return 0
-    count = int(shard.count(edge.CountRequest(exact=True)))
-    shard.close()
-    return count
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.adapters import edge_child
 from memory_anchor.adapters.edge_child import HEAD, POINT
+from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.base.files import make_private
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items, parsed, text, whole
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 FRAME = 16
 """Points of a frame: of 64 the pipe was full, and whoever had a question waited .2 s."""
 ENDS_WITHIN_S = 60.0
+NEW_SHARD_BYTES = 176 << 20
+"""A new shard with one vector is 165 MB long, all of it mapped. On a disk it takes half a megabyte; tmpfs gives a page
+to every hole that is read, and without one the child ends."""
+SHARDS_AT_ONCE = 3
+"""Two collections, and one that is made again beside the old one."""
+BLOCK_BYTES = 512
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -53,6 +60,20 @@ class EdgeIndex:
                     status = (Path(folder) / name).lstat()
                     lines.append(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}")
         return stable_hash(*sorted(lines))
+
+    def still_to_allocate(self) -> int:
+        """Return what its files may take beyond what they take now, where reading a mapped file fills its holes."""
+        there = self.folder
+        while not there.exists():
+            there = there.parent
+        if keeps_holes(there):
+            return 0
+        taken = 0
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    taken += getattr((Path(folder) / name).lstat(), "st_blocks", 0) * BLOCK_BYTES
+        return max(NEW_SHARD_BYTES, SHARDS_AT_ONCE * NEW_SHARD_BYTES - taken)
 
     def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
         make_private(self.folder)

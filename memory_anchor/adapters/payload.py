@@ -55,7 +55,7 @@ _ALWAYS: Mapping[type, frozenset[str]] = {
 _NEVER = ("across",)
 
 CHECKSUM = "sum"
-"""A checksum over the payload as it was stored, for an engine that keeps none; payloads of 0.1.0 have none."""
+"""A checksum over the payload as the old layout stored it, whose engine kept none; payloads of 0.1.0 have none."""
 REVISION = "revision"
 """Which stored state of a version this is, on a store that several engines write to (`adapters.revisions`)."""
 _DIGITS = 12
@@ -215,11 +215,6 @@ def _without_null(payload: Record) -> Record:
 
     present = {name: value for name, value in payload.items() if value is not None}
     return {name: value if name in _NULL_IS_A_VALUE else without(value) for name, value in present.items()}
-
-
-def with_checksum(payload: Payload) -> Payload:
-    """Return the payload with its checksum."""
-    return {**payload, CHECKSUM: _checksum({name: _rounded(value) for name, value in payload.items()})}
 
 
 def checksum_matches(payload: Record) -> bool:

@@ -532,9 +532,8 @@ class KnownBackups:
 
 
 def out_of_reach(data_dir: Path) -> list[str]:
-    """Return the copies of this directory that a purge cannot rewrite: what a restore replaced, backups not found."""
-    moved = [str(path) for path in sorted(data_dir.glob(f"{REPLACED}*"))]
-    return moved + [backup["file"] for backup in known_backups(data_dir) if not Path(backup["file"]).is_file()]
+    """Return the copies of this directory that a purge cannot rewrite: backups not found."""
+    return [backup["file"] for backup in known_backups(data_dir) if not Path(backup["file"]).is_file()]
 
 
 def _rewrite(file: Path, matches: PurgeTraces) -> int:

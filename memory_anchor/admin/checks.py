@@ -32,7 +32,7 @@ from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Record, whole
 from memory_anchor.domain.errors import BadInput, retry_on_conflict
 from memory_anchor.domain.model import COLLECTIONS, point_id
-from memory_anchor.domain.ports import AuditLog, Embedder, MemoryStore
+from memory_anchor.domain.ports import AuditLog, Embedder, MemoryStore, VersionReader
 from memory_anchor.domain.where import Between, HasVector, OneOf, Where
 from memory_anchor.layers.commits import audit_record
 from memory_anchor.layers.records import RECORD_COLLECTIONS
@@ -65,7 +65,7 @@ def repair_at_start(upkeep: Upkeep, audit: AuditLog, data_dir: Path, now: dateti
         log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
 
 
-def compare_trail(store: MemoryStore, audit: JsonlAudit, now: datetime) -> None:
+def compare_trail(store: VersionReader, audit: JsonlAudit, now: datetime) -> None:
     """Record what a kill or a power cut left apart in a store and its trail in a file."""
     recovered = audit.complete(partial(_is_stored, store), now=now)
     if recovered:
@@ -75,13 +75,13 @@ def compare_trail(store: MemoryStore, audit: JsonlAudit, now: datetime) -> None:
         log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
 
 
-def _is_stored(store: MemoryStore, written: Record) -> bool:
+def _is_stored(store: VersionReader, written: Record) -> bool:
     """Return whether the version of an audit record is in the store."""
     entries = store.get(str(written["layer"]), [point_id(str(written["id"]), whole(written["version"]))])
     return bool(entries) and entries[0].memory.content_hash == written["content_hash"]
 
 
-def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[Record]:
+def _recorded_since(store: VersionReader, at: datetime | None) -> Iterator[Record]:
     """Yield the stored versions recorded from `at` on as audit records, read page by page."""
     where = Where((Between("recorded_at", at_least=at),)) if at else Where()
     for collection in RECORD_COLLECTIONS:

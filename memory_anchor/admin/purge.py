@@ -8,7 +8,8 @@ the constitution, how-tos) are searched and named. The store's `erase` cleans it
 Order: files first, the store last, so that an interrupted purge leaves the ids needed to repeat it. Within the store
 the neighbours' contexts are emptied first, then the ids to erase are recorded (`STATE`) and erased, each collection in
 one step: a purge interrupted before that record erased nothing of the store, one interrupted after it is finished
-at the next start (`finish_purge`). Then everything is searched once more; the certificate says whether anything was
+at the next start (`finish_purge`). The collections of the index are made again without it, which is waited for. Then
+everything is searched once more; the certificate says whether anything was
 still found, and what is out of reach (Git history, exports, a provider's logs). Certificate and audit hold
 ids and counts, never the text. An item of a pushed batch that is being written is waited for (`Upkeep.batch_item`): it
 is stored before the search begins, or leaves its batch.
@@ -45,6 +46,7 @@ from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.layers.active_context import ActiveContext
+from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
 from memory_anchor.upkeep.job_kit import Upkeep, drop_state, load_state, pages, save_state
 
 STATE = "purge"
@@ -63,6 +65,8 @@ OWN_FILES_MAX = 10_000
 OWN_DEPTH_MAX = 8
 """Limits of the search below a project's folders."""
 IDENTITY = "identity"
+COLLECTIONS_BESIDE = "the collections of the search index, which follow"
+"""What a certificate names where they could not be made again at once; the engine goes on trying."""
 RETELLINGS_MAX = 16
 """Digests of digests that are followed."""
 _EMBEDDED_ALONE = (Layer.OPERATIONAL_KNOWLEDGE,)
@@ -439,6 +443,10 @@ def _purge(
         _erase(up, points)
         left = (m for collection in COLLECTIONS for m in _every_version(up, collection))
         clean = not any(traces.remains_in(m) or (traces.text and traces.text in all_text(m)) for m in left)
+    beside = getattr(up.store, "beside", None)
+    if points.keys() & set(FOLLOWED) and isinstance(beside, IndexFollower) and not beside.catch_up():
+        failed.append(COLLECTIONS_BESIDE)
+        record |= {"failed": failed}
     for holder in holders:  # caches may have been filled meanwhile
         if isinstance(holder, Cache):
             holder.erase(traces)

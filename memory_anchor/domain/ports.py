@@ -114,6 +114,18 @@ class Snapshot(Protocol):
         """Remove the arrays."""
 
 
+class VersionReader(Protocol):
+    """What versions are read from, page by page: a store, or a directory of an earlier layout."""
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
+        """As of `MemoryStore`."""
+
+    def scan(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
+    ) -> tuple[list[Entry], str | None]:
+        """As of `MemoryStore`."""
+
+
 class MemoryStore(Protocol):
     """Qdrant's vocabulary in our types; thread-safe; an answer to a write means it is durable.
 

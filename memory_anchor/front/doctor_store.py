@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
 
 
-FAULTS_SHOWN = 5
 SALVAGE = "memory-anchor doctor --salvage"
 SCRATCH = "knowledge"
 PAGE = 200
@@ -37,7 +36,6 @@ def probe(core: Core) -> Iterator[Check]:
     """Yield the checks that only the process with the store can make."""
     yield _tried("store", lambda: _counted(core), SALVAGE)
     yield _tried("memories", lambda: _every_memory(core), SALVAGE)
-    yield from _indexes(core)
     yield from _collections(core)
     yield _tried(
         "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
@@ -101,27 +99,6 @@ def _every_memory(core: Core) -> str:
             if after is None:
                 break
     return f"{read} versions read, all intact"
-
-
-def _indexes(core: Core) -> Iterator[Check]:
-    """Yield whether the indexes of an embedded store agree with its memories, since lists and searches use them."""
-    from memory_anchor.domain.model import COLLECTIONS
-
-    odd_fields = getattr(core.services.store, "inconsistent_indexes", None)
-    if odd_fields is None:
-        return
-    try:
-        odd = [f"{field} of {name}" for name in COLLECTIONS for field in odd_fields(name)]
-    except MemoryAnchorError as error:
-        yield failed("indexes", error, SALVAGE)
-        return
-    if odd:
-        finding = (
-            f"memories are not found by {', '.join(odd[:FAULTS_SHOWN])}: the index is damaged, the memories are whole"
-        )
-        yield Check("indexes", "failed", finding, SALVAGE, 6)
-    else:
-        yield Check("indexes", "ok", "match the stored memories")
 
 
 def _collections(core: Core) -> Iterator[Check]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -21,7 +21,6 @@ from memory_anchor.adapters.embedders import (
     has_fastembed,
 )
 from memory_anchor.adapters.system import SettableClock, SystemClock
-from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import make_private
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput, Refused
@@ -115,53 +114,44 @@ def build_core(
     return Core(settings, data_dir=data_dir, adapters=adapters)
 
 
-def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
-    """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable."""
+def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, trail_stays: bool = False) -> MemoryStore:
+    """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable.
+
+    trail_stays: a trail in a file is another store's, and no old layout.
+    """
     url = settings.database.url.get_secret_value()
     if settings.store.kind == "qdrant" and not url:
         return server_store(settings.store)
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
     from memory_anchor.adapters.edge_index import EdgeIndex
-    from memory_anchor.store.database import DATABASE_FILE, IS_DEFAULT, open_database
+    from memory_anchor.store.database import DATABASE_FILE, open_database
     from memory_anchor.store.index_follower import space_above
     from memory_anchor.store.sql_store import SqlStore
 
-    if not url and not IS_DEFAULT and not (data_dir / DATABASE_FILE).exists():
-        return _old_store(settings, data_dir, lock)
     if url in ("", "sqlite"):
-        _upgrade_old(settings, data_dir, lock)
-    opened = SqlStore(open_database(url or "sqlite", data_dir / DATABASE_FILE))
+        _upgrade_old(data_dir, lock, trail_stays=trail_stays)
+    chosen, reserve_bytes = settings.store, settings.store.reserve_mb << 20
+    sync_ms = chosen.sync_ms if chosen.sync == "batch" else 0
+    database = open_database(url or "sqlite", data_dir / DATABASE_FILE, reserve_bytes=reserve_bytes, sync_ms=sync_ms)
+    opened = SqlStore(database)
     if opened.kind == "sqlite":
-        folder = data_dir / "index"
-        opened.keep_index(EdgeIndex(folder), has_space=space_above(folder, settings.store.reserve_mb << 20))
+        index = EdgeIndex(data_dir / "index")
+        opened.keep_index(index, has_space=space_above(index.folder, reserve_bytes, more=index.still_to_allocate))
     return opened
 
 
-def _old_store(settings: Settings, data_dir: Path, lock: HeldLock) -> MemoryStore:
-    from memory_anchor.adapters.edge_store import EdgeStore
-
-    return EdgeStore(
-        data_dir / "store",
-        lock=lock,
-        reserve_bytes=settings.store.reserve_mb << 20,
-        durability=Durability(settings.store.sync, sync_ms=settings.store.sync_ms),
-    )
-
-
-def _upgrade_old(settings: Settings, data_dir: Path, lock: HeldLock) -> None:
+def _upgrade_old(data_dir: Path, lock: HeldLock, *, trail_stays: bool) -> None:
     """Give a data directory of the old layout its database; nothing to do for any other."""
     from memory_anchor.admin.upgrade import is_old, upgrade
 
-    if not is_old(data_dir):
+    if not is_old(data_dir, with_trail=not trail_stays):
         return
 
     def tick(collection: str, done: int, total: int) -> None:
         log.info("upgrading the store: %s, %d of %d", collection, done, total)
 
-    upgrade(
-        data_dir, lock=lock, open_old=partial(_old_store, settings, data_dir, lock), now=SystemClock().now(), tick=tick
-    )
+    upgrade(data_dir, lock=lock, now=SystemClock().now(), tick=tick)
 
 
 def server_store(chosen: StoreSettings) -> MemoryStore:

@@ -154,8 +154,7 @@ class Core:
         self._closed = False
         self.new_id = Ids(self.clock).new
         self._database = adapters.store.database if isinstance(adapters.store, SqlStore) else None
-        embedded: Durability | None = getattr(adapters.store, "durability", None)
-        self._durability, self._counts_writes = embedded or Durability(), embedded is not None
+        self._durability = Durability()
         self.audit = self._trail()
         self.projects = Projects(data_dir / "projects.json", self.new_id, joined=self._joined)
         self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self.new_id)
@@ -202,9 +201,7 @@ class Core:
 
     def _writes_seen(self) -> Callable[[], int] | None:
         """Return what counts the writes to the store, None where others write to it too."""
-        if isinstance(database := self._database, Sqlite):
-            return lambda: database.groups.units
-        return (lambda: self._durability.written) if self._counts_writes else None
+        return self._database.rows_written if isinstance(self._database, Sqlite) else None
 
     def _runner_id(self) -> str:
         return runner_id(self.data_dir / RUNNER_FILE, self.new_id)

@@ -455,7 +455,7 @@ class Index:
             return self.mirror.centring(using)
 
     def memories(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
-        """Return the memories of these points that the store still holds, by point."""
+        """Return the memories of these points that the store still holds, by point, less what is set aside."""
         with self.lock:
             rows = mirror.rows(points)
             known = np.asarray(mirror.points.texts(rows), dtype=object)
@@ -466,7 +466,7 @@ class Index:
             # They come in the order asked for; `point_id` takes 8 µs and is needed only where some are gone.
             is_complete = len(memories) == len(wanted)
             found |= zip(wanted if is_complete else [memory.point_id for memory in memories], memories, strict=True)
-        return found
+        return {point: one for point, one in found.items() if not self._quarantine.is_quarantined(one.content)}
 
     def same_conversation(
         self, memory: Memory, readers: Iterable[str], within: timedelta, *, layers: Sequence[Layer], limit: int

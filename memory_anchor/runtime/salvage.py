@@ -1,17 +1,19 @@
 """`doctor --salvage`: build a new store from everything that can still be read, then replace the damaged one by it.
 
-Four sources, in this order: the store, point by point, in a process that damage may end; its write-ahead log, read
-without the engine; the known backups; and the audit trail, which has no text but says which versions there were, so
-that the missing ones are named. A version counts as read when it is a memory, is stored under its own id, and its
-content has the stored hash. What the trail says was purged is never brought back. The swap is a restore's: journalled,
-the damaged store is kept in `replaced-N/`, and a crash leaves the old or the new. Rejected: repairing the files in
-place, which may destroy the last readable copy.
+Four sources, in this order: the database, row by row; the collections of the index, whose points are whole copies, read
+in a process that damage may end; the known backups; and the audit trail, which has no text but says which versions
+there were, so that the missing ones are named. Of a directory of the old layout its shards are read the same way. A
+version counts as read when it is a memory, is stored under its own id, and its content has the stored hash. What the
+trail says was purged is never brought back. The swap is a restore's: journalled, the damaged store is kept in
+`replaced-N/`, and a crash leaves the old or the new. Rejected: repairing the files in place, which may destroy the last
+readable copy.
 
 The report has ids, layers, times and counts, never a memory's text.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,27 +22,28 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from memory_anchor.adapters.edge_damage import ShardContent, read_log, read_shard
-from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, PointCount, too_old
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.edge_damage import read_shard
+from memory_anchor.adapters.old_store import read_record, written_points
 from memory_anchor.adapters.payload import checksum_matches, from_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING, finish_restore
-from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.admin import backup
 from memory_anchor.admin.backup_manifest import Manifest
 from memory_anchor.admin.purge import PURGE, PURGE_BEGUN
+from memory_anchor.admin.upgrade import OLD_MIRROR, is_old
 from memory_anchor.base.files import file_error, write_atomic
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.base.json_values import Record, parsed, record, records, text, texts, whole
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Mending, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, Status, point_id
-from memory_anchor.domain.ports import CollectionSpec, EmbedderIdentity, Entry
-from memory_anchor.language.indexing import is_same_vector, searched_words
+from memory_anchor.domain.ports import CollectionSpec, Entry
+from memory_anchor.language.indexing import searched_words
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.store.audit_rows import LocalTrail, SqlAudit, move_in
-from memory_anchor.store.database import DATABASE_FILE
+from memory_anchor.store.database import DATABASE_FILE, end_of
 from memory_anchor.store.salvaging import Readable, readable
 from memory_anchor.store.sql_store import SqlStore
 
@@ -54,9 +57,6 @@ AUDIT = "audit"
 BATCH = 500
 AUDIT_IDS_MAX = 400
 """Lost versions named in the audit record; the report beside the damaged store has all of them."""
-_RECORD_FORMAT = 1
-_Points: TypeAlias = "Iterable[tuple[str, tuple[Record, Mapping[str, Matrix]]]]"
-"""Point id -> its payload and vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,19 @@ class SalvageReport:
     """What a salvage did. kept: versions in the new store by collection. read: by source. lost: found in no source.
 
     reopened: ids whose latest version is lost, so that an older one takes its place, for review. changed: whether the
-    store was replaced; replaced: where the damaged one is kept.
+    store was replaced; replaced: where the damaged one is kept. unread_lines: lines of the audit trail that no source
+    has; a lost version that only they name is in no list.
     """
 
     kept: dict[str, int] = field(default_factory=dict)
-    read: dict[str, int] = field(default_factory=lambda: {"store": 0, "log": 0, "backups": 0})
+    read: dict[str, int] = field(default_factory=lambda: {"store": 0, "index": 0, "backups": 0})
     lost: list[Missing] = field(default_factory=list)
     from_backups: list[Missing] = field(default_factory=list)
     reopened: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     changed: bool = False
     replaced: str = ""
+    unread_lines: int = 0
 
     def to_json(self) -> Record:
         return asdict(self)
@@ -154,10 +156,16 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageRepo
 def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: DirectoryLock, now: datetime) -> SalvageReport:
     report = SalvageReport()
     store, found = data_dir / "store", None
-    if (data_dir / DATABASE_FILE).exists():
+    if not is_old(data_dir):
         found = readable(data_dir / DATABASE_FILE, staging / "scratch")
+        found.lines = found.lines or _lines_of_backup(data_dir, staging)
+        _, written_lines = end_of(Path(f"{data_dir / DATABASE_FILE}-end"))
+        report.unread_lines = max(0, written_lines - len(found.lines))
         trail = _trail(raw for raw, _ in found.lines)
         collections = [_of_database(name, found, trail, report) for name in COLLECTIONS]
+        for collection in collections:
+            if collection.damaged and (shard := data_dir / "index" / collection.name).is_dir():
+                _add_from_shard(shard, "index", staging, trail, collection, report)
     else:
         trail = _trail(_lines_of(data_dir / AUDIT / "audit.jsonl"))
         collections = [_read(store / name, staging, trail, report) for name in COLLECTIONS]
@@ -183,9 +191,7 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
         shutil.copytree(data_dir / AUDIT, staging / AUDIT)
     _fill(open_store(settings, new, lock), collections, lines, staging / AUDIT, now)
     shutil.rmtree(staging / "scratch", ignore_errors=True)
-    old = [name for name in ("store", "index", AUDIT, SNAPSHOT_FILE) if (data_dir / name).exists()]
-    if not (new / DATABASE_FILE).exists() and AUDIT in old:
-        old.remove(AUDIT)
+    old = [name for name in ("store", "index", AUDIT, OLD_MIRROR) if (data_dir / name).exists()]
     report.changed, report.replaced = True, backup.swap_in(data_dir, staging, old)
     write_atomic(Path(report.replaced) / ACCOUNT_FILE, json.dumps(report.to_json(), indent=1).encode())
     _record_in_audit(data_dir, report, now)
@@ -196,103 +202,68 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
 
 
 def _read(home: Path, staging: Path, trail: _Trail, report: SalvageReport) -> _SalvagedCollection:
-    """Return what can be read from the files of one collection."""
+    """Return what can be read of one collection of the old layout. Raises StoreDamaged: another version wrote it."""
     collection = _SalvagedCollection(home.name, CollectionSpec({}))
-    if home.exists():
-        stored, schema_version = _read_record(home, collection)
-        shards = [home / str(stored["shard"])] if stored else sorted(home.glob("shard-*"), key=_number, reverse=True)
-        for shard in shards:
-            if shard.is_dir():
-                _read_shard(shard, staging, schema_version, trail, collection, report)
-            else:
-                collection.damaged = collection.open_ended = True
-    else:
-        of_layer = any(written.layer == home.name for written in trail.written.values())
-        collection.damaged = home.parent.exists() and of_layer
+    try:
+        found = read_record(home)
+    except StoreDamaged as error:
+        if error.mending is not Mending.SALVAGE:
+            raise
+        collection.damaged = collection.open_ended = True
+        found = None
+    if found is not None:
+        collection.spec = CollectionSpec(found.embedders)
+    shards = [home / found.shard] if found is not None else sorted(home.glob("shard-*"), key=_number, reverse=True)
+    for shard in shards:
+        if shard.is_dir():
+            _add_from_shard(shard, "store", staging, trail, collection, report)
+        else:
+            collection.damaged = collection.open_ended = True
+    of_layer = any(written.layer == home.name for written in trail.written.values())
+    collection.damaged |= not shards and of_layer and home.parent.exists()
     if collection.damaged:  # what the trail says was written and no file has
         written = {point for point, version in trail.written.items() if version.layer == collection.name}
         collection.unreadable |= written - collection.entries.keys() - trail.gone
     return collection
 
 
-def _read_record(home: Path, collection: _SalvagedCollection) -> tuple[Record | None, int]:
-    """Return `collection.json` and its schema version; None when it cannot be read. Raises StoreDamaged: newer."""
-    current = collection.spec.schema_version
-    try:
-        stored = record(parsed((home / RECORD_FILE).read_text("utf-8")))
-        schema, form = whole(stored["schema_version"]), whole(stored["format"])
-        embedders = {
-            name: EmbedderIdentity(text(who["model"]), whole(who["dimensions"]), text(who["roles"]))
-            for name, who in ((name, record(value)) for name, value in record(stored["embedders"]).items())
-        }
-        str(stored["shard"])
-    except (OSError, ValueError, KeyError):
-        collection.damaged = collection.open_ended = True
-        return None, current
-    if schema > current or form > _RECORD_FORMAT:
-        raise StoreDamaged(
-            f"{home} was written by a newer memory-anchor (schema {schema}); upgrade memory-anchor, nothing "
-            "was changed.",
-            Mending.UPGRADE,
-        )
-    if form < _RECORD_FORMAT or any(step not in MIGRATIONS for step in range(schema, current)):
-        raise too_old(home, f"schema {schema}, format {form}")
-    collection.spec = CollectionSpec(embedders)
-    return stored, schema
-
-
-def _read_shard(
+def _add_from_shard(
     shard: Path,
+    source: str,
     staging: Path,
-    schema_version: int,
     trail: _Trail,
     collection: _SalvagedCollection,
     report: SalvageReport,
 ) -> None:
-    log = read_log(shard / "wal")
-    expected = _marked(shard)
-    if not expected and log.is_whole and not log.points:
-        return  # nothing was ever written to it
+    """Take from a shard what is missing yet."""
     content = read_shard(shard, staging, bare=False)
-    sources: list[tuple[str, _Points]] = [("store", content.points.items())]
-    ids = set(content.points) | content.unreadable
-    if not content.is_whole or len(ids) < expected or not _is_valid(content, schema_version):
+    sources = [content]
+    expected = written_points(shard)
+    if not content.is_whole or len(content.points) < expected:
         collection.damaged = True
-        bare = read_shard(shard, staging, bare=True)
-        sources.append(("log", ((point, (stored.payload, stored.vectors)) for point, stored in log.points.items())))
-        sources.append(("store", bare.points.items()))
-        ids |= set(log.points) | set(bare.points) | bare.unreadable
-        if not (content.is_complete or bare.is_complete) or len(ids) < expected:
-            collection.open_ended = True
-    for source, points in sources:
-        for point, (payload, rows) in points:
+        sources.append(bare := read_shard(shard, staging, bare=True))
+        collection.open_ended |= not (content.is_complete or bare.is_complete)
+        collection.open_ended |= len(content.points.keys() | bare.points.keys()) < expected
+    unreadable = set[str]().union(*(each.unreadable | each.points.keys() for each in sources))
+    for each in sources:
+        for point, (payload, rows) in each.points.items():
             if point in collection.entries or point in trail.gone:
                 continue
-            memory = _memory(point, payload, schema_version)
+            memory = _memory(point, payload)
             if memory is not None and memory.layer.value == collection.name:
                 collection.entries[point] = Entry(memory, _fitting(rows, collection.spec), searched_words(memory))
                 report.read[source] += 1
-    collection.unreadable |= ids - collection.entries.keys() - trail.gone
+    unreadable -= collection.entries.keys() | trail.gone
+    collection.damaged |= bool(unreadable)
+    collection.unreadable = (collection.unreadable | unreadable) - collection.entries.keys()
 
 
-def _is_valid(content: ShardContent, schema_version: int) -> bool:
-    """Return whether every point is a memory, indexed under its own words."""
-    for point, (payload, _) in content.points.items():
-        memory = _memory(point, payload, schema_version)
-        if memory is None or not is_same_vector(searched_words(memory), content.words.get(point, ())):
-            return False
-    return True
-
-
-def _memory(point: str, payload: Record, schema_version: int) -> Memory | None:
+def _memory(point: str, payload: Record) -> Memory | None:
     """Return the memory of a payload, None when it is none, has another id, or its content was altered."""
     try:
         if not checksum_matches(payload):
             return None
-        migrated = dict(payload)
-        for step in range(schema_version, CollectionSpec({}).schema_version):
-            migrated = MIGRATIONS[step](migrated)
-        memory = from_payload(migrated)
+        memory = replace(from_payload(payload), revision=None)
     except (MemoryAnchorError, KeyError, TypeError, ValueError, AttributeError):
         return None
     if point_id(memory.id, memory.version) != point:
@@ -310,14 +281,6 @@ def _fitting(rows: Mapping[str, Matrix], spec: CollectionSpec) -> dict[str, Matr
     }
 
 
-def _marked(shard: Path) -> int:
-    mark = PointCount(shard)
-    try:
-        return mark.value()
-    finally:
-        mark.close()
-
-
 def _number(shard: Path) -> int:
     text = shard.name.removeprefix("shard-")
     return int(text) if text.isdigit() else 0
@@ -328,6 +291,17 @@ def _lines_of(path: Path) -> list[bytes]:
         return path.read_bytes().split(b"\n")
     except OSError:
         return []
+
+
+def _lines_of_backup(data_dir: Path, staging: Path) -> list[tuple[bytes, bool]]:
+    """Return the trail of the newest backup that can be read, each line with whether it was imported."""
+    for listed in reversed(backup.known_backups(data_dir)):
+        folder = staging / "backup"
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(MemoryAnchorError):
+            backup.unpack(Path(listed["file"]), folder)
+            return list(JsonlAudit(folder / "files" / AUDIT / "audit.jsonl").lines())
+    return []
 
 
 def _of_database(name: str, found: Readable, trail: _Trail, report: SalvageReport) -> _SalvagedCollection:

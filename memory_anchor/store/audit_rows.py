@@ -28,11 +28,11 @@ from memory_anchor.adapters.audit_chain import (
     chained_line,
     continuing,
 )
-from memory_anchor.base.files import make_private
+from memory_anchor.base.files import make_private, sync_folder, sync_tree
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.ports import AuditRecord
-from memory_anchor.store.database import DATABASE_FILE, IS_DEFAULT, Database, open_database
+from memory_anchor.store.database import DATABASE_FILE, Database, file_id, open_database
 
 if TYPE_CHECKING:
     from memory_anchor.store.group_commit import SqlLink, Value
@@ -72,6 +72,7 @@ class SqlAudit:
                 gap: Record = {"expected": head[0], "found": number}
                 before = _add(link, head[0], before, GAP, gap, by="system", at=at)
                 number = head[0] + 1
+            self.database.note_end(line=_next_line(link))
             return _add(link, number, before, kind, what, by=by, at=at)
 
     @contextlib.contextmanager
@@ -256,6 +257,29 @@ def move_in(folder: Path, rows: SqlAudit, now: datetime) -> None:
         shutil.rmtree(folder)
 
 
+def carry_trail(data_dir: Path, source: Database | None, target: Database | None, now: datetime) -> None:
+    """Give the store that memories moved to the trail of the one they came from; None for one with its trail in a file.
+
+    The source keeps its own. Raises StoreDamaged: the trail did not read back as it was.
+    """
+    folder = data_dir / "audit"
+    if source is None and target is not None:
+        rows = SqlAudit(target)
+        if not rows.size() and folder.is_dir() and not taken_over(JsonlAudit(folder / "audit.jsonl"), rows, now):
+            raise StoreDamaged("the audit trail did not read back as it was written; your settings are as they were.")
+    elif source is not None and target is None:
+        made = data_dir / "audit.new"
+        shutil.rmtree(made, ignore_errors=True)
+        SqlAudit(source).write_files(made)
+        sync_tree(made)
+        file = folder / "audit.jsonl"
+        if file.exists() and not (made / file.name).read_bytes().startswith(file.read_bytes()):
+            folder.rename(data_dir / f"audit.{now:%Y%m%dT%H%M%SZ}")  # of some other store
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
+        sync_folder(data_dir)
+
+
 class LocalTrail:
     """The trail of a data directory as it stands at each call: in a file until there is a database, then its rows.
 
@@ -269,22 +293,27 @@ class LocalTrail:
         self._is_file = in_a_file
         self._url = url if url.startswith("postgres") else ""
         self._rows: SqlAudit | None = None
+        self._opened: tuple[int, int] | None = None
 
     def _reads(self) -> JsonlAudit | SqlAudit:
         if self._is_file or (not self._url and not self._file.exists()):
             return self._in_file
+        return self._rows_of_today()
+
+    def _rows_of_today(self) -> SqlAudit:
+        """Return the rows of the database that is there: a restore, say, puts another file in its place."""
+        if self._rows is not None and not self._url and file_id(self._file) != self._opened:
+            self.close()
         if self._rows is None:
             self._rows = SqlAudit(open_database(self._url or "sqlite", self._file))
+            self._opened = file_id(self._file)
         return self._rows
 
     def _writes(self) -> JsonlAudit | SqlAudit:
         """A directory without any trail gets a database."""
         reads = self._reads()
         is_new = not self._is_file and not self._in_file.path.parent.exists()
-        if IS_DEFAULT and is_new and reads is self._in_file:
-            self._rows = SqlAudit(open_database("sqlite", self._file))
-            return self._rows
-        return reads
+        return self._rows_of_today() if is_new and reads is self._in_file else reads
 
     def close(self) -> None:
         if self._rows is not None:

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
+import struct
 import threading
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,11 +27,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar, cast
 
-from memory_anchor.base.files import file_error, make_private, sync_folder
+from memory_anchor.base.files import file_error, make_private, sync_file, sync_folder
 from memory_anchor.domain.errors import (
     BadInput,
     DiskFull,
     MemoryAnchorError,
+    Mending,
     StoreBusy,
     StoreDamaged,
     Unavailable,
@@ -38,8 +42,6 @@ from memory_anchor.store.group_commit import MOST, CommitFailed, GroupCommit, Ro
 from memory_anchor.store.tables import LAYOUT, POSTGRESQL, SQLITE, SqlDialect
 
 T = TypeVar("T")
-IS_DEFAULT = False
-"""Whether a data directory gets a database without a word in its settings."""
 IN_MEMORY = Path(":memory:")
 DATABASE_FILE = Path("store", "memory.db")
 """Where a data directory has its database."""
@@ -53,6 +55,10 @@ COPY_AFTER_S, SHORTEN_AFTER_S = 0.25, 5.0
 """When the log is copied into the file after a write, and when it is cut to nothing without another one."""
 PAGE_BYTES = 4_096
 _FILES = ("", "-wal", "-shm")
+_END = struct.Struct("<QQ")
+END_SQL = """select (select coalesce(max(n), 0) from (select max(changed) as n from version
+  union all select max(changed) from gone) as numbers), (select coalesce(max(line), 0) from audit)"""
+"""The last change and the last line of the trail."""
 _BLOCK_BYTES = 512
 _NOT_OURS = ("malformed JSON", "no such column", "no such table", "no such index", "table ", "unrecognized token")
 """How SQLite says that a text, or the text of a table's definition, is not the one that we wrote."""
@@ -75,6 +81,10 @@ class Database(ABC):
         self.written: Callable[[], None] = lambda: None
         """Called after each write that is committed: whoever follows the store goes to look."""
 
+    def require_space(self) -> None:
+        """Raise DiskFull, Unavailable: nothing may be added on this disk. A server looks after its own."""
+        return
+
     def prepare(self) -> None:
         """Make the tables that are missing."""
         self.write(self._make_tables)
@@ -88,7 +98,11 @@ class Database(ABC):
         """Raise StoreDamaged: another version of Memory Anchor made the tables."""
         found = [layout for (layout,) in self.rows("select value from meta where name = 'layout'")]
         if found != [self.layout]:
-            raise StoreDamaged(f"{self.place} has tables of version {found}, not {self.layout}; update Memory Anchor.")
+            raise StoreDamaged(
+                f"{self.place} has tables of version {found}, not {self.layout}; upgrade memory-anchor, nothing was "
+                "changed.",
+                Mending.UPGRADE,
+            )
 
     def write(self, unit: Callable[[SqlLink], T]) -> T:
         """Run `unit` in a transaction; return what it returned, durable. All of it is stored, or nothing."""
@@ -108,6 +122,10 @@ class Database(ABC):
     def afterwards(self, follow: Callable[[], None]) -> None:
         """Call `follow` when what this thread has written is committed; see `GroupCommit.afterwards`."""
         self.groups.afterwards(follow)
+
+    def note_end(self, *, change: int = 0, line: int = 0) -> None:
+        """Keep how far changes and the trail go, beside the database, once the unit of this thread is committed."""
+        del change, line
 
     @contextlib.contextmanager
     def _translating(self) -> Iterator[None]:
@@ -240,17 +258,40 @@ class _SqliteLink(SqlLink):
 class Sqlite(Database):
     dialect = SQLITE
 
-    def __init__(self, path: Path) -> None:
-        """path: of the file, made where it is missing; `IN_MEMORY` for none. Raises Refused, Unavailable, DiskFull."""
+    def __init__(self, path: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> None:
+        """path: of the file, made where it is missing; `IN_MEMORY` for none. reserve_bytes: free space below which
+        nothing is added. sync_ms: when a COMMIT is synced after it, at the latest; 0 for before it returns.
+
+        Raises Refused, Unavailable, DiskFull.
+        """
         self.path, self.place = path, str(path)
         self._is_file = path != IN_MEMORY
+        self._reserve_bytes, self._synchronous = reserve_bytes, "normal" if sync_ms else "full"
         super().__init__(("begin immediate",), most=MOST if self._is_file else 1)
-        self._checkpoints = _Checkpoints(self._checkpointed)
+        self._checkpoints = _Checkpoints(self._checkpointed, self._sync_log if sync_ms else None, sync_ms)
         if self._is_file:
             self._make_file()
         if not self._is_file or not self.rows("select 1 from sqlite_master where name = 'meta'"):
             self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
         self._check_layout()
+        self._file_id = file_id(path)
+        self._end = _EndMark(Path(f"{path}-end")) if self._is_file and not sync_ms else None
+        if self._end is not None:
+            self._check_end(self._end)
+
+    def _check_end(self, end: _EndMark) -> None:
+        """Raise StoreDamaged: a log that is cut short, or gone, is opened by SQLite without a word."""
+        change, line = (int(number or 0) for number in self.rows(END_SQL)[0])
+        if end.change > change or end.line > line:
+            raise StoreDamaged(
+                f"{self.place}: {end.change} changes were written and {change} can be read: its log was cut short; "
+                "nothing was changed. `memory-anchor doctor --salvage` brings back what can be read.",
+                Mending.SALVAGE,
+            )
+
+    def note_end(self, *, change: int = 0, line: int = 0) -> None:
+        if self._end is not None:
+            self.afterwards(partial(self._end.raise_to, change, line))
 
     def _make_file(self) -> None:
         """Make the file readable by its owner alone before SQLite opens it, its name durable."""
@@ -262,6 +303,28 @@ class Sqlite(Database):
             pass
         except OSError as error:
             raise file_error(error, self.path) from error
+
+    def require_space(self) -> None:
+        if self._is_file and file_id(self.path) != self._file_id:
+            raise Unavailable(
+                f"{self.place} was removed or replaced while it was open; nothing was written. Run "
+                "`memory-anchor engine stop`, then retry."
+            )
+        if self._is_file and self._reserve_bytes:
+            free = shutil.disk_usage(self.path.parent).free
+            if free < self._reserve_bytes:
+                raise DiskFull(
+                    f"{self.place}: its disk has {free >> 20} MiB free and needs {self._reserve_bytes >> 20} MiB; "
+                    "nothing was written, free some space and retry."
+                )
+
+    def rows_written(self) -> int:
+        """Return how many rows this process wrote so far; a unit that only reads changes nothing of it."""
+        return int(getattr(self._writing.raw, "total_changes", 0)) if self._writing is not None else 0
+
+    def _sync_log(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            sync_file(Path(f"{self.path}-wal"))
 
     @contextlib.contextmanager
     def unit(self) -> Iterator[SqlLink]:
@@ -281,7 +344,7 @@ class Sqlite(Database):
 
     def connect(self, *, writes: bool) -> SqlLink:
         raw = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, cached_statements=256)
-        pragmas = [f"busy_timeout={WAIT_MS}", "foreign_keys=on", "secure_delete=on", "synchronous=full"]
+        pragmas = [f"busy_timeout={WAIT_MS}", "foreign_keys=on", "secure_delete=on", f"synchronous={self._synchronous}"]
         pragmas += ["fullfsync=on", "checkpoint_fullfsync=on"]  # macOS: fsync alone leaves it in the drive's cache
         if writes:
             pragmas[1:1] = [f"page_size={PAGE_BYTES}", "auto_vacuum=incremental", "journal_mode=wal"]
@@ -308,7 +371,8 @@ class Sqlite(Database):
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_NOT_OURS):
             return StoreDamaged(
                 f"{self.place} cannot be read ({name}); nothing was changed. "
-                "`memory-anchor backup restore` brings back the newest backup."
+                "`memory-anchor doctor --salvage` brings back what can be read.",
+                Mending.SALVAGE,
             )
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return Unavailable(
@@ -360,17 +424,66 @@ class Sqlite(Database):
             with contextlib.suppress(sqlite3.Error):
                 self._checkpointed("truncate", 0)
         super().close()
+        if self._end is not None:
+            self._end.close()
+
+
+class _EndMark:
+    """How far a database went, in a file of its own: 24 bytes, written after a COMMIT and never ahead of it.
+
+    Not synced: after a power cut it says less than the log, which was. One that cannot be read says nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.change = self.line = 0
+        self._lock = threading.Lock()
+        self._file = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600)
+        self.change, self.line = end_of(path)
+
+    def raise_to(self, change: int, line: int) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            if change > self.change or line > self.line:
+                self.change, self.line = max(change, self.change), max(line, self.line)
+                numbers = _END.pack(self.change, self.line)
+                os.lseek(self._file, 0, os.SEEK_SET)
+                os.write(self._file, numbers + zlib.crc32(numbers).to_bytes(8, "little"))
+
+    def close(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            os.close(self._file)
+            self._file = -1
+
+
+def file_id(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one of its name, None where there is none."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
+def end_of(path: Path) -> tuple[int, int]:
+    """Return the last change and the last line of the trail that a database noted in `path`, 0 where it did not."""
+    with contextlib.suppress(OSError):
+        content = path.read_bytes()
+        numbers = content[: _END.size]
+        if zlib.crc32(numbers).to_bytes(8, "little") == content[_END.size :]:
+            change, line = _END.unpack(numbers)
+            return change, line
+    return 0, 0
 
 
 class _Checkpoints:
     """Copies the log into the file a quarter of a second after a write, on a thread and a connection of its own.
 
     So no writer pays for it, and no reader has to look through a long log. A failure costs nothing but time: the log
-    holds what the file does not, and the next write tries again.
+    holds what the file does not, and the next write tries again. sync: where a COMMIT did not wait for the disk, makes
+    what is in the log durable; called at most sync_ms after a write.
     """
 
-    def __init__(self, checkpoint: Callable[[str, int], bool]) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, checkpoint: Callable[[str, int], bool], sync: Callable[[], None] | None, sync_ms: int) -> None:
+        self._checkpoint, self._sync = checkpoint, sync
+        self._after_s = sync_ms / 1_000 if sync else COPY_AFTER_S
         self._due, self._stopped, self._starting = threading.Event(), threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -387,14 +500,22 @@ class _Checkpoints:
         self._due.set()
         if self._thread is not None:
             self._thread.join()
+        self._synced()
+
+    def _synced(self) -> None:
+        if self._sync is not None:
+            with contextlib.suppress(OSError):  # the next write tries again, and a checkpoint syncs first
+                self._sync()
 
     def _run(self) -> None:
         is_short = True
         while not self._stopped.is_set():
             is_written = self._due.wait(None if is_short else SHORTEN_AFTER_S)
-            if is_written and self._stopped.wait(COPY_AFTER_S):
+            if is_written and self._stopped.wait(self._after_s):
                 return
             self._due.clear()
+            if is_written:
+                self._synced()
             with contextlib.suppress(sqlite3.Error):
                 self._checkpoint("passive" if is_written else "truncate", 0)
             is_short = not is_written
@@ -458,8 +579,8 @@ class Postgresql(Database):
         return []
 
 
-def open_database(url: str, default: Path) -> Database:
-    """Return the database that `database.url` names. default: the file of `sqlite`.
+def open_database(url: str, default: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> Database:
+    """Return the database that `database.url` names. default: the file of `sqlite`; the others as of `Sqlite`.
 
     Raises BadInput: neither `sqlite` nor an address of PostgreSQL.
     """
@@ -467,4 +588,4 @@ def open_database(url: str, default: Path) -> Database:
         return Postgresql(url)
     if url != "sqlite":
         raise BadInput("database.url is neither 'sqlite' nor postgresql://HOST/NAME; the value is not shown")
-    return Sqlite(default)
+    return Sqlite(default, reserve_bytes=reserve_bytes, sync_ms=sync_ms)

@@ -102,8 +102,6 @@ class GroupCommit:
         self._counting = threading.Lock()
         self.waiting = 0
         """Writers in line."""
-        self.units = 0
-        """Units so far, failed ones too."""
         self.undone: Callable[[SqlLink], None] = lambda _: None
         """Called, under the lock, when what somebody may have read was taken back: whoever follows reads anew."""
         self._group: _OpenGroup | None = None
@@ -147,7 +145,6 @@ class GroupCommit:
         finally:
             self._count(-1)
         try:
-            self.units += 1
             group = self._group = self._group or self._begun()
             following_it: list[Callable[[], None]] = []
             self._inside.following = following_it

@@ -233,13 +233,13 @@ class _Stopped(OSError):
     """A session is given up."""
 
 
-def space_above(folder: Path, reserve_bytes: int) -> Callable[[], bool]:
-    """Return a function that says whether a folder's disk has more free than the reserve."""
+def space_above(folder: Path, reserve_bytes: int, *, more: Callable[[], int] = lambda: 0) -> Callable[[], bool]:
+    """Return a function that says whether a folder's disk has more free than the reserve and `more` bytes."""
 
     def has_space() -> bool:
         there = folder
         while not there.exists():
             there = there.parent
-        return shutil.disk_usage(there).free > reserve_bytes
+        return shutil.disk_usage(there).free > reserve_bytes + more()
 
     return has_space

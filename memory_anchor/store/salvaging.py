@@ -15,11 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError, Mending, StoreDamaged
 from memory_anchor.domain.ports import EmbedderIdentity, Entry
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import END_SQL, IN_MEMORY, Sqlite, end_of
 from memory_anchor.store.group_commit import Row, SqlConnection, SqlLink
 from memory_anchor.store.sql_store import identities_of
-from memory_anchor.store.tables import SELECTED, SELECTED_COUNT, STORED, VECTOR, memory_of, vectors_of
+from memory_anchor.store.tables import LAYOUT, SELECTED, SELECTED_COUNT, STORED, VECTOR, memory_of, vectors_of
 
 PAGE = 200
 ROWS_PER_BYTE = 40
@@ -37,7 +39,10 @@ class Readable:
 
 
 def readable(file: Path, scratch: Path) -> Readable:
-    """Return what can be read of the database `file`, from a copy in the empty folder `scratch`."""
+    """Return what can be read of the database `file`, from a copy in the empty folder `scratch`.
+
+    Raises StoreDamaged: a newer program made its tables.
+    """
     found = Readable()
     scratch.mkdir(mode=0o700, parents=True)
     for end in ("", "-wal"):  # the log holds what was not copied into the file yet
@@ -46,9 +51,10 @@ def readable(file: Path, scratch: Path) -> Readable:
     raw = sqlite3.connect(scratch / file.name, isolation_level=None)
     raw.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     link = SqlLink(cast("SqlConnection", raw), mark="?", in_transaction=lambda: raw.in_transaction)
-    most = file.stat().st_size // ROWS_PER_BYTE
+    most = file.stat().st_size // ROWS_PER_BYTE if file.exists() else 0
     try:
         _check(link, found)
+        _check_end(link, file, found)
         _read_embedders(link, found)
         columns = f"version.seq, {SELECTED}, {VECTOR}"
         tables = f"{STORED} left join vec on vec.seq = version.seq"
@@ -61,10 +67,34 @@ def readable(file: Path, scratch: Path) -> Readable:
     return found
 
 
+def readable_trail(file: Path, scratch: Path) -> SqlAudit:
+    """Return the audit trail of a database that may be damaged, as far as it can be read, in memory."""
+    rows = SqlAudit(Sqlite(IN_MEMORY))
+    rows.take_over(readable(file, scratch).lines)
+    return rows
+
+
 def _check(link: SqlLink, found: Readable) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        for layout in (str(value) for (value,) in link.rows("select value from meta where name = 'layout'")):
+            if layout.isdigit() and int(layout) > int(LAYOUT):
+                raise StoreDamaged(
+                    f"the database has tables of version {layout}, not {LAYOUT}; upgrade memory-anchor, nothing was "
+                    "changed.",
+                    Mending.UPGRADE,
+                )
     try:
         found.is_whole = [str(line) for (line,) in link.rows("pragma integrity_check(1)")] == ["ok"]
     except sqlite3.Error:
+        found.is_whole = False
+
+
+def _check_end(link: SqlLink, file: Path, found: Readable) -> None:
+    """See whether the log was cut short, which SQLite does not tell."""
+    last: Row = (0, 0)
+    with contextlib.suppress(sqlite3.Error):
+        (last,) = link.rows(END_SQL)
+    if any(noted > int(there or 0) for noted, there in zip(end_of(Path(f"{file}-end")), last, strict=True)):
         found.is_whole = False
 
 

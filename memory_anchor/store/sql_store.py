@@ -141,7 +141,9 @@ class SqlStore:
         embedders = self._embedders[collection]
         rows = [row_of(collection, entry, checked_rows(entry.vectors, embedders)) for entry in entries]
         if rows:
-            self.database.write(lambda link: _put(link, collection, rows))
+            self.database.require_space()
+            with self.database.unit() as link:
+                self.database.note_end(change=_put(link, collection, rows))
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
         embedders = self._embedders[collection]
@@ -156,6 +158,7 @@ class SqlStore:
                 _write_vector(link, number, vector_of(at, dense | checked[at], words))
 
         if checked:
+            self.database.require_space()
             self.database.write(unit)
 
     def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
@@ -424,8 +427,9 @@ def _by_point(link: SqlLink, columns: str, tables: str, collection: str, points:
     return rows
 
 
-def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> None:
-    """Insert or replace these versions. Raises ChangedMeanwhile: one was changed since it was read."""
+def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> int:
+    """Insert or replace these versions; return the number of the last change. Raises ChangedMeanwhile: one was changed
+    since it was read."""
     points = [row.point for row in rows]
     stored = {
         point: (cast("int", seq), str(doc))
@@ -434,7 +438,7 @@ def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> None:
     for row in rows:
         if row.memory.revision is not None:
             revisions.check(row.memory, record(parsed(stored[row.point][1])) if row.point in stored else None)
-    number = cast("int", link.rows(_NEXT)[0][0])
+    changed = number = cast("int", link.rows(_NEXT)[0][0])
     for changed, row in enumerate({row.point: row for row in rows}.values(), number):
         if row.point not in stored:
             link.run(_INSERT, (changed, changed, *row.columns, row.crc))
@@ -445,6 +449,7 @@ def _put(link: SqlLink, collection: str, rows: Sequence[NewRow]) -> None:
         link.run("delete from version where seq = ?", (seq,))  # its vectors and usage go with it
         link.run(_INSERT, (seq, changed, *row.columns, row.crc))
         _add_parts(link, seq, row)
+    return changed
 
 
 def _add_parts(link: SqlLink, seq: int, row: NewRow) -> None:

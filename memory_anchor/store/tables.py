@@ -26,7 +26,7 @@ import numpy as np
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.revisions import with_revision
 from memory_anchor.base.json_values import Record, items, parsed, record
-from memory_anchor.domain.errors import BadInput, StoreDamaged
+from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged
 from memory_anchor.domain.model import FOREVER, Memory, Usage
 from memory_anchor.domain.ports import ABSENT, WORDS, FollowedRows, SparseVector
 from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
@@ -349,7 +349,8 @@ def damaged(place: str, point: Value, id: str = "") -> StoreDamaged:
     named = point_text(point) if isinstance(point, bytes) else str(point)
     return StoreDamaged(
         f"{place}: version {named}{f' of memory {id}' if id else ''} is not as it was written; nothing was changed. "
-        "`memory-anchor backup restore` brings back the newest backup."
+        "`memory-anchor doctor --salvage` brings back what can be read.",
+        Mending.SALVAGE,
     )
 
 

@@ -19,6 +19,7 @@ from memory_anchor.admin import backup
 from memory_anchor.admin import purge as purging
 from memory_anchor.admin.merges import MOVED, Merges
 from memory_anchor.admin.rebuild import Reindex
+from memory_anchor.admin.upgrade import KeptSides
 from memory_anchor.base.files import remove_durably
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, optional_text, parsed, record
@@ -139,7 +140,7 @@ class Maintenance:
         if bool(request.ids) == bool(request.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
-        human_files = _human_files(services, self._process)
+        human_files, kept_sides = _human_files(services, self._process), KeptSides(data_dir)
         for memory_id in request.ids:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
@@ -153,9 +154,9 @@ class Maintenance:
             at=services.clock.now(),
             by=self._writes.author,
             seen=request.seen,
-            holders=(human_files, *_holders(services, self._process)),
+            holders=(human_files, kept_sides, *_holders(services, self._process)),
         )
-        still_in = [*human_files.found, *backup.out_of_reach(data_dir)]
+        still_in = [*human_files.found, *kept_sides.left, *backup.out_of_reach(data_dir)]
         clean = purged.clean and not still_in
         report = {**asdict(purged), "versions": purged.versions, "still_in": still_in, "clean": clean}
         return dict(record(parsed(json.dumps(report, default=str))))
@@ -371,5 +372,6 @@ def _holders(services: Services, process: Core) -> tuple[purging.Holder, ...]:
 def purged_elsewhere(services: Services, process: Core, ids: Sequence[str], by: str) -> None:
     """Erase what a human purged on another device, whose signature the caller has checked."""
     at = services.clock.now()
-    holders = (_human_files(services, process), *_holders(services, process))
+    files: tuple[purging.Holder, ...] = (_human_files(services, process), KeptSides(services.data_dir))
+    holders = (*files, *_holders(services, process))
     purging.purge_ids(process.upkeep, ids, caller=Caller.HUMAN, at=at, by=by, holders=holders)

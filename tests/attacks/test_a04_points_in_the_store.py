@@ -26,7 +26,7 @@ def plant(core: Core, actor: Actor) -> None:
     assert saved.id is not None
     memory = anchor.get(saved.id)
     anchor.forget(saved.id)
-    core.services.store.put("identity_schema", [Entry(replace(memory, layer=Layer.IDENTITY_SCHEMA))])
+    core.services.store.put("identity_schema", [Entry(replace(memory, layer=Layer.IDENTITY_SCHEMA, revision=None))])
 
 
 def told(core: Core, actor: Actor) -> str:

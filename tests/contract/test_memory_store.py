@@ -15,7 +15,6 @@ import pytest
 from pgserver import Cluster
 
 from memory_anchor.adapters.dict_store import DictStore, inverse_frequency
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, addresses
 from memory_anchor.adapters.qdrant_store import QdrantStore
@@ -45,7 +44,6 @@ from memory_anchor.domain.ports import (
     SparseVector,
 )
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
-from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.store.database import IN_MEMORY, Postgresql, Sqlite
 from memory_anchor.store.sql_store import SqlStore
 
@@ -53,12 +51,7 @@ FACTS = "verified_fact"
 EVENTS = "event_log"
 NOON = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
-Store = DictStore | EdgeStore | QdrantStore | SqlStore
-
-
-def _edge(folder: Path) -> Iterator[Store]:
-    with DirectoryLock.acquire(folder, role="test") as lock, closing(EdgeStore(folder, lock=lock)) as store:
-        yield store
+Store = DictStore | QdrantStore | SqlStore
 
 
 def _local(folder: Path) -> Iterator[Store]:
@@ -102,7 +95,6 @@ def _postgresql(server: Cluster) -> Iterator[Store]:
 
 MAKERS: dict[str, Callable[[Path], Iterator[Store]]] = {
     "dict": _dict,
-    "edge": _edge,
     "local": _local,
     "sqlite": _sqlite,
     "memory": _in_memory,
@@ -657,7 +649,7 @@ def test_the_small_calls_answer(store: Store) -> None:
     store.erase(FACTS, [])
     store.flush()
     assert store.size_bytes() >= 0
-    assert store.kind in ("dict", "edge", "qdrant", "sqlite", "postgresql")
+    assert store.kind in ("dict", "qdrant", "sqlite", "postgresql")
 
 
 def test_a_lease_has_one_holder_until_it_ends(store: Store) -> None:

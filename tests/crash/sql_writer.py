@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from edge_writer import FACTS, NOON, SPEC, entry, member
+from points import FACTS, NOON, SPEC, entry, member
 
 from memory_anchor.domain.model import Usage
 from memory_anchor.store.database import Sqlite

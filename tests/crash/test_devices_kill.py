@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from devicekit import Laptop, differences, settled, texts_of
+from stores import file_store
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ManualClock
 
@@ -21,7 +21,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3].split(os.pathsep)
 from devicekit import Laptop
-from memory_anchor.adapters.edge_store import EdgeStore
+from stores import file_store
 from memory_anchor.extensions.devices import incoming, ledger
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ManualClock
@@ -39,7 +39,7 @@ def counted(function):
     return call
 
 lock = DirectoryLock.acquire(home, role="test")
-device = Laptop(home, ManualClock(), store=EdgeStore(home / "store", lock=lock))
+device = Laptop(home, ManualClock(), store=file_store(home / "store"))
 # A kill between any two of these is a kill between any two steps of an exchange.
 ledger.Ledger.record = counted(ledger.Ledger.record)
 ledger.Ledger.set_position = counted(ledger.Ledger.set_position)
@@ -53,7 +53,7 @@ print("done", calls)
 def opened(home: Path) -> tuple[Laptop, DirectoryLock]:
     home.mkdir(parents=True, exist_ok=True)
     lock = DirectoryLock.acquire(home, role="test")
-    return Laptop(home, ManualClock(), store=EdgeStore(home / "store", lock=lock)), lock
+    return Laptop(home, ManualClock(), store=file_store(home / "store")), lock
 
 
 @pytest.mark.slow

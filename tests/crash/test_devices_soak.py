@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from devicedrive import World, driven
 from figures import figure, one_in
+from stores import file_store
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock
 
@@ -34,7 +34,7 @@ def engines() -> Iterator[Callable[[Path], MemoryStore]]:
             home.mkdir(parents=True, exist_ok=True)
             lock = DirectoryLock.acquire(home, role="test")
             stack.callback(lock.release)
-            return EdgeStore(home / "store", lock=lock)
+            return file_store(home / "store")
 
         yield engine
 

@@ -26,7 +26,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 sys.path.insert(0, {crash!r})
-from edge_writer import SPEC, entry
+from points import SPEC, entry
 from memory_anchor.adapters import edge_child
 from memory_anchor.adapters.edge_index import EdgeIndex
 from memory_anchor.store.database import Sqlite
@@ -61,7 +61,7 @@ def assert_index_is_store(source: PointSource, index: SearchIndex, store: SqlSto
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_killed_engines_index_is_brought_after_the_store_by_the_next(seed: int, tmp_path: Path) -> None:
     """Kill: the orphan ends by itself; the next session waits for its lock, and index == store."""
-    from edge_writer import SPEC
+    from points import SPEC
 
     rng, first = random.Random(seed), 0
     for _ in range(3):

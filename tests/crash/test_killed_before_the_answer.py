@@ -313,7 +313,7 @@ def compacted(desk: Desk) -> tuple[str, dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("hook", "point"),
-    one_in(3, [(summary, "work"), (summary, "put:1"), (ended, "work"), (ended, "put:1"), (compacted, "work")]),
+    one_in(3, [(summary, "work"), (summary, "put:1"), (ended, "work"), (ended, "stored:1"), (compacted, "work")]),
 )
 def test_a_hook_whose_engine_died_has_one_effect(desk: Desk, hook: Callable[[Desk], Any], point: str) -> None:
     """Promise 1: a hook that was not answered waits on disk and is taken by the next engine; nothing is there twice."""

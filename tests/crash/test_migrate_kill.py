@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from figures import figure
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.admin import rebuild
 from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, Scope
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.process.app import open_store
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
 
 pytestmark = pytest.mark.slow
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -50,7 +51,7 @@ def test_a_migration_killed_at_several_points_is_finished_by_the_same_command(tm
             for name in COLLECTIONS:
                 client.delete_collection(name)
     rng = np.random.default_rng(3)
-    with DirectoryLock.acquire(home, role="test") as lock, closing(EdgeStore(home / "store", lock=lock)) as store:
+    with DirectoryLock.acquire(home, role="test") as lock, closing(open_store(Settings(), home, lock)) as store:
         for name in COLLECTIONS:
             store.open_collection(name, TINY)
         for start in range(0, MANY, 500):
@@ -75,7 +76,7 @@ def test_a_migration_killed_at_several_points_is_finished_by_the_same_command(tm
                 break
         child.wait()
     assert lines[-1] == f"finished {2 * MANY}"
-    with DirectoryLock.acquire(home, role="test") as lock, closing(EdgeStore(home / "store", lock=lock)) as store:
+    with DirectoryLock.acquire(home, role="test") as lock, closing(open_store(Settings(), home, lock)) as store:
         target = QdrantStore(url=url) if url else QdrantStore(path=str(tmp_path / "there"))
         with closing(target):
             sums = []

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from edge_writer import FACTS, SPEC, entry
+from points import FACTS, SPEC, entry
 from sql_writer import THREADS
 
 from memory_anchor.domain.where import Where

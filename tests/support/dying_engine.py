@@ -1,7 +1,8 @@
 """The real engine, bridge and all, which kills itself once, where the file `die` in its data directory says.
 
 `work`: after everything of a write is done. `answer`: after its answer was kept, before it is sent. `put:2`: after the
-second batch that reached the store. What would have been answered, and what is stored, go to `died.json` first.
+second batch that was put, in its transaction; `stored:1`: after the COMMIT of the first. What would have been answered,
+and what is stored, go to `died.json` first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,7 @@ def mortal(lock: Any) -> Any:
             armed = death.file.stat().st_mtime_ns
             death.puts, death.armed = (death.puts if armed == death.armed else 0) + 1, armed
             death.at(f"put:{death.puts}")
+            backend.core.services.store.database.afterwards(partial(death.at, f"stored:{death.puts}"))
 
     def dying_hook(method: Any) -> Any:
         def answered(*given: Any, **more: Any) -> Any:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from archives import unpack
+from stores import file_store
 
 from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.admin import backup
 from memory_anchor.admin.traces import PurgeTraces
@@ -426,8 +426,8 @@ def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_edge_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path):
-    """Rule backup: on the real engine too; a backup is small although its files are mostly holes."""
+def test_an_installations_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path):
+    """Rule backup: on the real store too."""
     data = tmp_path / "data"
     with DirectoryLock.acquire(data, role="test") as lock, closing(opened(data, lock)) as core:
         filled(core)
@@ -442,7 +442,7 @@ def test_the_edge_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path
             file,
             force=False,
             lock=lock,
-            open_store=lambda folder: EdgeStore(folder / "store", lock=lock),
+            open_store=lambda folder: file_store(folder / "store"),
             tick=unseen,
         )
         with closing(opened(data, lock)) as core:

@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stores import file_store
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.context.sections import TEXT_SECTIONS, Body, Recalled, Trust, _drop_last, fit
 from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
@@ -130,8 +130,8 @@ def test_a_small_period_with_nothing_alike_is_told_with_a_note(core: Core, ancho
 def test_a_small_period_is_told_where_nothing_has_a_vector_yet(tmp_path: Path, clock: Any) -> None:
     """N7: where no engine runs, "nothing is recorded" was said of a day whose events share no word with it."""
     day = clock.now() - dt.timedelta(days=1)
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        store = EdgeStore(tmp_path / "store", lock=lock)
+    with DirectoryLock.acquire(tmp_path, role="test"):
+        store = file_store(tmp_path / "store")
         wrote = ephemeral_core(tmp_path / "wrote", store=store, clock=clock)
         for text, days in (("Health check 503 on staging, old image deployed again", 0), ("Lunch with the team", 20)):
             wrote.anchor(Actor()).log_event(text, when=(day - dt.timedelta(days=days)).isoformat())

@@ -15,7 +15,6 @@ from memory_anchor.admin import backup
 from memory_anchor.base import nofollow
 from memory_anchor.domain.errors import Refused, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
-from memory_anchor.domain.ports import CollectionSpec
 from memory_anchor.domain.where import Where
 from memory_anchor.front import doctor, doctor_store
 from memory_anchor.front.cli.passphrase import key_ring
@@ -121,19 +120,23 @@ def test_a_purge_that_did_not_end_is_told_before_and_after_the_store_is_opened(
 
 def test_a_collection_that_only_an_older_version_reads_is_left_alone(tmp_path: Path) -> None:
     """Attack N6: neither opened nor salvaged; the cure names every command of the way out."""
-    from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.runtime.salvage import _read_record, _SalvagedCollection
+    from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.process.app import open_store
+    from memory_anchor.runtime.salvage import salvage
+    from memory_anchor.settings import Settings
 
     home = tmp_path / "store" / COLLECTIONS[0]
     home.mkdir(parents=True)
     record = '{"format": 1, "shard": "shard-1", "schema_version": 0, "embedders": {}, "kept": []}'
     (home / "collection.json").write_text(record)
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        store = EdgeStore(tmp_path / "store", lock=lock)
-        with pytest.raises(StoreDamaged, match="older memory-anchor") as told:
-            store.open_collection(COLLECTIONS[0], CollectionSpec({}))
+    with (
+        DirectoryLock.acquire(tmp_path, role="test") as lock,
+        pytest.raises(StoreDamaged, match="older memory-anchor") as told,
+    ):
+        open_store(Settings(), tmp_path, lock)
     with pytest.raises(StoreDamaged, match="older memory-anchor"):
-        _read_record(home, _SalvagedCollection(COLLECTIONS[0], CollectionSpec({})))
+        salvage(Settings(), tmp_path, now=SystemClock().now())
+    assert (home / "collection.json").read_text() == record
     fix = doctor._fix_of(told.value, tmp_path)
     assert fix.count("memory-anchor ") == 2 and str(tmp_path / "replaced-store") in fix
 

@@ -8,16 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from stores import file_store
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.base.durability import Durability, SyncedLock
 from memory_anchor.base.files import write_atomic
 from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
 from memory_anchor.domain.model import Actor, Caller, Scope
-from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.store import database
 from memory_anchor.testing import HashEmbedder, ephemeral_core
 
 WRITERS = 8
@@ -130,17 +131,29 @@ def test_batch_answers_at_once_and_syncs_within_its_bound() -> None:
     assert synced.wait(SOON_S)
 
 
-def test_a_closed_store_leaves_no_sync_for_later(tmp_path: Path) -> None:
-    """Rule lock: in `batch` too, nothing is written to the directory once its lock is let go."""
-    durability = Durability("batch", sync_ms=60_000)
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        store = EdgeStore(tmp_path / "store", lock=lock, durability=durability)
-        synced = threading.Event()
-        durability.note_write("audit", "trail", synced.set)
-        assert not synced.is_set()
-        store.close()
+def test_a_database_under_batch_answers_at_once_and_syncs_its_log_within_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule power: so too for the embedded store; `always` leaves the sync to the COMMIT."""
+    synced, real = threading.Event(), database.sync_file
 
-    assert synced.is_set()
+    def told(path: Path) -> None:
+        real(path)
+        if path.name.endswith("-wal"):
+            synced.set()
+
+    monkeypatch.setattr(database, "sync_file", told)
+    with closing(database.Sqlite(tmp_path / "memory.db", sync_ms=60_000)) as later:
+        later.write(lambda link: link.run("insert into meta values('a', 'b')"))
+        assert later.connect(writes=True).rows("pragma synchronous") == [(1,)]
+        assert not synced.is_set()
+    assert synced.is_set(), "nothing is left for after the lock is let go"
+    synced.clear()
+    with closing(database.Sqlite(tmp_path / "soon" / "memory.db", sync_ms=30)) as soon:
+        soon.write(lambda link: link.run("insert into meta values('a', 'b')"))
+        assert synced.wait(SOON_S)
+    with closing(database.Sqlite(tmp_path / "memory.db")) as always:
+        assert always.connect(writes=True).rows("pragma synchronous") == [(2,)]
 
 
 def test_a_disk_that_does_not_confirm_is_never_trusted_again() -> None:
@@ -224,25 +237,6 @@ def _synced_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_saved_memory_and_its_record_are_synced_before_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule power: the log of the collection and the audit trail, once each, for one memory."""
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=HashEmbedder())
-        try:
-            core.anchor(ACTOR).save_memory("The cache lives in Redis")
-            files = _synced_files(monkeypatch)
-            core.anchor(ACTOR).save_memory("The queue lives in Kafka")
-            answered = list(files)
-        finally:
-            core.close()
-
-    assert sum("/verified_fact/" in name and "/wal/open" in name for name in answered) >= 1
-    assert sum(name.endswith("/audit.jsonl") for name in answered) == 1
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_file_replaced_whole_is_synced_with_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule power: the content, the name, and the name of each folder that was made for it."""
     files = _synced_files(monkeypatch)
@@ -254,12 +248,10 @@ def test_a_file_replaced_whole_is_synced_with_its_folders(tmp_path: Path, monkey
 
 
 def test_a_data_directory_that_was_removed_ends_its_users_loudly(tmp_path: Path) -> None:
-    """Rule bounded: with the log's folder gone a write fails; an engine of a removed folder looked for it for ever."""
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=HashEmbedder())
-        core.anchor(ACTOR).save_memory("We deploy on Tuesdays.")
-        for log in (tmp_path / "store").rglob("wal"):
-            shutil.rmtree(log)
+    """Rule bounded: SQLite goes on writing to a file that has no name any more; what is answered must be kept."""
+    core = ephemeral_core(tmp_path, store=file_store(tmp_path / "store"), embedder=HashEmbedder())
+    core.anchor(ACTOR).save_memory("We deploy on Tuesdays.")
+    shutil.rmtree(tmp_path / "store")
 
-        with pytest.raises(MemoryAnchorError):
-            core.anchor(ACTOR).save_memory("We release on Fridays.")
+    with pytest.raises(MemoryAnchorError, match="was removed"):
+        core.anchor(ACTOR).save_memory("We release on Fridays.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cases import by_result
+from stores import file_store
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.errors import BadInput, NotFound, Refused, VersionConflict
 from memory_anchor.domain.model import Actor, Caller, Layer, Memory, Origin, Outcome, Scope, Status, Visibility
 from memory_anchor.domain.rights import version_stamp
@@ -18,6 +18,7 @@ from memory_anchor.domain.where import Where
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ephemeral_core
 from memory_anchor.use_cases import services
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -357,7 +358,7 @@ class _Interrupted(HashEmbedder):
         return super().documents(texts)
 
 
-def _counted_looks(store: EdgeStore, monkeypatch: pytest.MonkeyPatch) -> list[Where]:
+def _counted_looks(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> list[Where]:
     """Return the list to which every look for the very same text is added from now on."""
     looks: list[Where] = []
     find = store.find
@@ -373,9 +374,9 @@ def _counted_looks(store: EdgeStore, monkeypatch: pytest.MonkeyPatch) -> list[Wh
 
 def test_what_another_saved_while_this_was_embedded_is_found(tmp_path: Path, agent: Actor) -> None:
     """Rule one-look: a request that was answered meanwhile gets that answer: it is looked for again, under the lock."""
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+    with DirectoryLock.acquire(tmp_path, role="test"):
         embedder = _Interrupted()
-        core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=embedder)
+        core = ephemeral_core(tmp_path, store=file_store(tmp_path / "store"), embedder=embedder)
         try:
             first, other = core.anchor(agent), core.anchor(agent)
             answers = []
@@ -392,8 +393,8 @@ def test_repeats_are_looked_for_once_where_nothing_was_written_meanwhile(
     tmp_path: Path, agent: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule one-look: a second look over a store that nobody wrote to would find what the first one did."""
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        store = EdgeStore(tmp_path / "store", lock=lock)
+    with DirectoryLock.acquire(tmp_path, role="test"):
+        store = file_store(tmp_path / "store")
         core = ephemeral_core(tmp_path, store=store)
         try:
             core.anchor(agent).save_memory("The queue lives in Kafka")

@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import signal
-import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -21,13 +20,14 @@ from functools import partial
 import pytest
 from figures import figure, one_in
 from fresh import passed_alone
+from stores import file_store
 from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
-from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag, point_id
+from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag
 from memory_anchor.domain.ports import DENSE, CollectionSpec
 from memory_anchor.domain.where import Where
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import UnitLock
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.forgetting import expire_events, forget
 from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT
@@ -242,22 +242,12 @@ def test_a_flush_cut_short_counts_nothing_twice():
         assert all(m.usage.count <= 1 for m in current(up).values())
 
 
-def _stored(store, written):
-    found = store.get(written["layer"], [point_id(written["id"], written["version"])])
-    return bool(found) and found[0].memory.content_hash == written["content_hash"]
-
-
 def _open(folder):
-    from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.runtime.lock import DirectoryLock
-
-    store = EdgeStore(folder / "store", lock=DirectoryLock.acquire(folder, role="test"), reserve_bytes=0)
+    store = file_store(folder / "store")
     for name in RENEWED:
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
-    audit = JsonlAudit(folder / "audit" / "audit.jsonl")
-    audit.complete(lambda written: _stored(store, written), now=NIGHT)
-    up = replace(upkeep(store, **RULES), audit=audit)
-    return replace(up, lock=threading.RLock(), state_dir=folder / "state")
+    up = replace(upkeep(store, **RULES), audit=SqlAudit(store.database))
+    return replace(up, lock=UnitLock(store.database), state_dir=folder / "state")
 
 
 def _child(work):
@@ -301,8 +291,6 @@ def test_a_process_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(name,
     """
     if passed_alone(request):
         return
-    import qdrant_edge  # noqa: F401 - loaded before forking, by a process that has no other thread
-
     job, memories = SCENES[name]
 
     def fill():
@@ -322,13 +310,13 @@ def test_a_process_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(name,
         up.store.close()
 
     assert _status(_child(fill)) == 0
-    copy_tree(tmp_path / "filled", tmp_path / "whole")
+    shutil.copytree(tmp_path / "filled", tmp_path / "whole")
     assert _status(_child(whole)) == 0
     moments, took, expected = json.loads((tmp_path / "expected.json").read_text())
     draw = random.Random(name)
     for kill in range(KILLS):
         folder = tmp_path / f"kill-{kill}"
-        copy_tree(tmp_path / "filled", folder)
+        shutil.copytree(tmp_path / "filled", folder)
         moment = draw.randrange(moments) if moments and kill % 2 else -1
         began, begins = os.pipe()
 

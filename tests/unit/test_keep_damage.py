@@ -18,6 +18,7 @@ from memory_anchor.front.cli.app import app
 from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.store.database import DATABASE_FILE
 from memory_anchor.testing import PASSPHRASE, HashEmbedder, human_of
 
 SECRET = "swordfish-暗号-9931"
@@ -54,19 +55,19 @@ def findings(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_corrupted_segment_is_salvaged_and_a_backup_is_another_way(data: Path, run: Run, tmp_path: Path) -> None:
-    """Rule durability.segment: exit 6, the cure brings everything back; so does a backup, and the rest is kept."""
+def test_a_damaged_text_is_salvaged_and_a_backup_is_another_way(data: Path, run: Run, tmp_path: Path) -> None:
+    """Rule durability.rows: exit 6, the cure brings everything back; so does a backup, and the rest is kept."""
     lines = run("export", "-").stdout
     made = json.loads(run("backup", "create", str(tmp_path), "--json").stdout)
-    (segment,) = (data / "store" / "verified_fact" / "shard-1" / "segments").iterdir()
-    (segment / "segment.json").write_text("{")
+    content = (data / DATABASE_FILE).read_bytes()
+    (data / DATABASE_FILE).write_bytes(content.replace(b"is cut on Thursdays", b"is cut on Thurstays"))
 
     broken = run("export", "-")
     checked = run("doctor", "--json")
 
     assert broken.exit_code == checked.exit_code == 6
-    assert "verified_fact" in broken.stderr and "doctor" in broken.stderr
-    assert findings(checked)["store"]["fix"] == "memory-anchor doctor --salvage"
+    assert "memory.db" in broken.stderr and "doctor" in broken.stderr
+    assert findings(checked)["memories"]["fix"] == "memory-anchor doctor --salvage"
     assert run("doctor", "--salvage").exit_code == 0
     assert run("export", "-").stdout == lines
     assert run("backup", "restore", made["file"]).exit_code == 4

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stores import file_store
 
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.admin import rebuild
@@ -24,7 +25,11 @@ from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, R
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore, SparseVector
 from memory_anchor.domain.where import Where
 from memory_anchor.front.cli import keep
+from memory_anchor.process.app import open_store
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.sql_store import SqlStore
 
 TINY = EmbedderIdentity("tiny", 8)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -63,8 +68,8 @@ def compared(run: Migration) -> dict[str, tuple[StoreSums, StoreSums]]:
 
 
 @contextmanager
-def edge(folder: Path) -> Iterator[EdgeStore]:
-    with DirectoryLock.acquire(folder, role="test") as lock, closing(EdgeStore(folder / "store", lock=lock)) as store:
+def database(folder: Path) -> Iterator[SqlStore]:
+    with closing(file_store(folder)) as store:
         yield store
 
 
@@ -73,11 +78,11 @@ def plain(_: Path) -> Iterator[DictStore]:
     yield DictStore()
 
 
-@pytest.mark.parametrize("kind", [plain, pytest.param(edge, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [plain, pytest.param(database, marks=pytest.mark.slow)])
 def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
     kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Migrate: edge -> qdrant -> edge is equal by count, content, history, words and vectors; each run goes on."""
+    """Migrate: to qdrant and back it is equal by count, content, history, words and vectors; each run goes on."""
     monkeypatch.setattr(rebuild, "COPIED_AT_ONCE", 7)
     with kind(tmp_path / "a") as first, closing(QdrantStore(path=":memory:")) as middle, kind(tmp_path / "b") as last:
         filled(first)
@@ -153,7 +158,7 @@ def never() -> Any:
 
 
 def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rights: everything leaves through it. Settings, audit and the mirror follow; the old store stays."""
+    """Rights: everything leaves through it. Settings and audit follow; the old store stays."""
     home, here, there = tmp_path / "home", tmp_path / "here", tmp_path / "there"
     monkeypatch.setenv("MEMORY_ANCHOR_EMBEDDER__KIND", "none")
     monkeypatch.setenv("MEMORY_ANCHOR_STORE__KIND", "qdrant")
@@ -161,7 +166,6 @@ def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, m
     with closing(QdrantStore(path=str(here))) as store:
         filled(store)
     home.mkdir(exist_ok=True)
-    (home / "mirror.npz").write_bytes(b"derived")
 
     def run(to: str, dry: bool = False, human: Any = lambda: None, source: str = "") -> dict[str, Any]:
         return keep.migrate_store(home, to=to, source=source, dry=dry, human=human, tick=lambda *_: None)
@@ -184,7 +188,7 @@ def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, m
     told = run(str(there))
     assert told["collections"]["verified_fact"]["versions"] == 2 * MANY
     assert told["set"] == f"store.kind=qdrant, store.path={there}"
-    assert not (home / "mirror.npz").exists() and not (home / "jobs" / "migrate.json").exists()
+    assert not (home / "jobs" / "migrate.json").exists()
     record = json.loads((home / "audit" / "audit.jsonl").read_text().splitlines()[-1])
     assert record["kind"] == "store.migrated" and record["what"]["versions"]["verified_fact"] == 2 * MANY
     for to, source, error, words in (
@@ -198,3 +202,36 @@ def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, m
         assert "secret" not in str(refused.value)
     with DirectoryLock.acquire(home, role="test"), pytest.raises(StoreBusy):
         run(str(tmp_path / "third"))
+
+
+def test_the_trail_goes_with_the_memories_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Migrate: rows become the file beside a Qdrant store, and its lines rows again; the chain holds."""
+    home, there = tmp_path / "home", tmp_path / "there"
+    monkeypatch.setenv("MEMORY_ANCHOR_EMBEDDER__KIND", "none")
+    with DirectoryLock.acquire(home, role="test") as lock, closing(open_store(Settings(), home, lock)) as store:
+        filled(store)
+        rows = SqlAudit(store.database)
+        for number in range(3):
+            rows.append("noted", {"number": number}, by="human:alice", at=NOON)
+        lines = b"".join(rows.lines())
+
+    def run(to: str, source: str) -> None:
+        keep.migrate_store(home, to=to, source=source, dry=False, human=lambda: None, tick=lambda *_: None)
+
+    run(str(there), "edge")
+    file = JsonlAudit(home / "audit" / "audit.jsonl")
+    there_and = b"".join(raw for raw, _ in file.lines())
+    assert there_and.startswith(lines) and file.verify() is None
+    assert [record["kind"] for record in file.records()] == ["noted"] * 3 + ["store.migrated"]
+    assert (home / "store" / "memory.db").exists(), "the old store stays as it was"
+
+    (home / "store").rename(home / "before")
+    run("edge", str(there))
+    with DirectoryLock.acquire(home, role="test") as lock, closing(open_store(Settings(), home, lock)) as store:
+        for name in COLLECTIONS:
+            store.open_collection(name, CollectionSpec({}))
+        rows = SqlAudit(store.database)
+        assert b"".join(rows.lines()).startswith(there_and) and rows.verify() is None
+        assert [record["kind"] for record in rows.records()] == ["noted"] * 3 + ["store.migrated"] * 2
+        assert len(whole(store)) == 2 * MANY
+    assert not list(home.glob("replaced-*"))

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from memory_anchor.admin import backup, nightly
 from memory_anchor.front.cli.app import app
 from memory_anchor.settings import BackupSettings
+from memory_anchor.store.database import DATABASE_FILE
 from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.jobs import Scheduler
 
@@ -111,8 +112,7 @@ def test_a_restore_drill_gives_everything_back(tmp_path: Path, monkeypatch: pyte
     assert made["automatic"] and made["bytes"] > 0
     checks = {one["name"]: one for one in json.loads(run("doctor", "--json").stdout)["checks"]}
     assert made["file"] in checks["backups"]["finding"]
-    for name in ("verified_fact", "event_log"):
-        shutil.rmtree(data / "store" / name / "shard-1")
+    (data / DATABASE_FILE).write_bytes(b"\xff" * 40_000)
     shutil.rmtree(data / "identity")
     assert run("export", "-").exit_code == 6
 

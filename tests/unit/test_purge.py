@@ -181,13 +181,12 @@ def test_a_short_memory_does_not_empty_every_context_that_contains_it():
 
 
 def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
-    """Rule: deleted text survives in the engine's log, so the shard is rebuilt, for an emptied context too."""
-    from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.domain.ports import DENSE, CollectionSpec
-    from memory_anchor.runtime.lock import DirectoryLock
+    """Rule: deleted text survives in the database's log, so that is cut, for an emptied context too."""
+    from stores import file_store
 
-    lock = DirectoryLock.acquire(tmp_path / "data", role="test")
-    store = EdgeStore(tmp_path / "data" / "store", lock=lock, reserve_bytes=0)
+    from memory_anchor.domain.ports import DENSE, CollectionSpec
+
+    store = file_store(tmp_path / "data" / "store")
     for name in COLLECTIONS:
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     up = upkeep(store)
@@ -197,7 +196,6 @@ def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
     for secret in ("xylophone-secret-one", "xylophone-secret-two"):
         assert purge_text(up, secret, **HUMAN).clean
     store.close()
-    lock.release()
 
     assert disk.holding(tmp_path / "data", "xylophone") == []
 

@@ -1,4 +1,4 @@
-"""After a power cut the audit trail and the store may end at different places; the next start names every version."""
+"""A trail in a file and the Qdrant store beside it may end at different places; the next start names every version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from memory_anchor.adapters import audit as audit_module
 from memory_anchor.adapters.audit import NOT_STORED, RECOVERED, JsonlAudit
-from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.admin import checks
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.process.app import build_core
@@ -26,7 +25,8 @@ KEPT, LOST = 5, 90
 
 def session(data: Path, first: int, last: int) -> list[str]:
     """Open the memory, log events, close it; return their ids. Nothing is synced one by one: only the end counts."""
-    settings = Settings(embedder=EmbedderSettings(kind="none"), store={"sync": "batch"})
+    store = {"kind": "qdrant", "path": str(data / "store"), "sync": "batch"}
+    settings = Settings(embedder=EmbedderSettings(kind="none"), store=store)
     with (
         DirectoryLock.acquire(data, role="test") as lock,
         closing(build_core(settings, data_dir=data, lock=lock)) as core,
@@ -45,7 +45,7 @@ def cut(tmp_path: Path) -> dict[str, Any]:
     """The same directory before and after 90 more events."""
     data = tmp_path / "d"
     session(data, 0, KEPT)
-    copy_tree(data, tmp_path / "before")
+    shutil.copytree(data, tmp_path / "before")
     more = session(data, KEPT, KEPT + LOST)
     return {"data": data, "before": tmp_path / "before", "more": more}
 

@@ -149,21 +149,22 @@ def test_a_store_that_moves_to_an_api_gets_the_second_vectors_it_lacks(tmp_path)
 
 
 @pytest.mark.slow
-def test_the_edge_store_is_moved_to_another_embedder(tmp_path):
+def test_an_installations_store_is_moved_to_another_embedder(tmp_path):
     """Rule reindex: the way out of WrongEmbedder, on the real engine, and it opens with the new one afterwards."""
-    from memory_anchor.adapters.edge_store import EdgeStore
+    from stores import file_store
+
     from memory_anchor.runtime.lock import DirectoryLock
 
-    with DirectoryLock.acquire(tmp_path, role="test") as lock:
-        with closing(EdgeStore(tmp_path / "store", lock=lock)) as store:
+    with DirectoryLock.acquire(tmp_path, role="test"):
+        with closing(file_store(tmp_path / "store")) as store:
             shelf(store)
             run = a_run(store, tmp_path / "jobs").steps()
             next(run)  # and the process ends here
-        with closing(EdgeStore(tmp_path / "store", lock=lock)) as store:
+        with closing(file_store(tmp_path / "store")) as store:
             for name in COLLECTIONS:
                 store.open_collection(name, CollectionSpec({}))
             list(a_run(store, tmp_path / "jobs").steps())
-        with closing(EdgeStore(tmp_path / "store", lock=lock)) as store:
+        with closing(file_store(tmp_path / "store")) as store:
             for name in COLLECTIONS:
                 store.open_collection(name, CollectionSpec({DENSE: NEW.identity}))
             assert near(store, NEW) == [a_memory("m7").point_id]

@@ -9,9 +9,9 @@ from typing import Any
 
 import disk
 import pytest
+from stores import file_store
 from typer.testing import Result
 
-from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
 from memory_anchor.front.clients import hooks as hook
@@ -42,7 +42,7 @@ def core(tmp_path: Path) -> Iterator[Core]:
     """A memory on the embedded engine, so that its files can be read."""
     data = tmp_path / "data"
     lock = DirectoryLock.acquire(data, role="test")
-    made = ephemeral_core(data, store=EdgeStore(data / "store", lock=lock, reserve_bytes=0))
+    made = ephemeral_core(data, store=file_store(data / "store"))
     yield made
     made.close()
     lock.release()

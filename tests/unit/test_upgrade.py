@@ -13,14 +13,14 @@ import pytest
 from archives import unpack
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.adapters.old_store import OldStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import STAGING
 from memory_anchor.admin import backup
 from memory_anchor.admin import upgrade as upgrading
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
-from memory_anchor.domain.ports import CollectionSpec, MemoryStore
+from memory_anchor.domain.ports import CollectionSpec
 from memory_anchor.domain.where import Where
 from memory_anchor.process.app import build_core, open_store
 from memory_anchor.runtime.lock import DirectoryLock
@@ -44,11 +44,11 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def contents(store: MemoryStore) -> dict[str, list[Any]]:
+def contents(store: SqlStore | OldStore) -> dict[str, list[Any]]:
     """Everything of a store: payloads with usage and receipts, vectors, words."""
     found: dict[str, list[Any]] = {}
     for name in COLLECTIONS:
-        store.open_collection(name, CollectionSpec({}))
+        store.open_collection(name) if isinstance(store, OldStore) else store.open_collection(name, CollectionSpec({}))
         entries, _ = store.scan(name, Where(), page=10_000, with_vectors=True)
         found[name] = [
             (
@@ -63,8 +63,8 @@ def contents(store: MemoryStore) -> dict[str, list[Any]]:
 
 def old_contents(data: Path) -> dict[str, list[Any]]:
     with (
-        DirectoryLock.acquire(data, role="test") as lock,
-        closing(EdgeStore(data / "store", lock=lock)) as store,
+        DirectoryLock.acquire(data, role="test"),
+        closing(OldStore(data / "store")) as store,
     ):
         return contents(store)
 
@@ -109,8 +109,8 @@ def test_a_store_of_each_release_arrives_whole_in_the_database(data: Path) -> No
 def old_side(data: Path) -> dict[str, list[Any]]:
     kept = data / "replaced-1"
     with (
-        DirectoryLock.acquire(kept, role="test") as lock,
-        closing(EdgeStore(kept / "store", lock=lock)) as store,
+        DirectoryLock.acquire(kept, role="test"),
+        closing(OldStore(kept / "store")) as store,
     ):
         return contents(store)
 

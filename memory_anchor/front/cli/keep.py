@@ -43,7 +43,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import MemoryStore
-    from memory_anchor.identity.keys import Signer
+    from memory_anchor.identity.keys import KeyRing, Signer
     from memory_anchor.runtime.salvage import SalvageReport
     from memory_anchor.settings import StoreSettings
 
@@ -59,11 +59,18 @@ def migrate_store(
     source: "" for the store of the settings. human: asks for the passphrase; raises Refused.
     Raises StoreBusy: an engine serves. Refused: the same store twice, a target that is not empty.
     """
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.system import SystemClock
     from memory_anchor.admin.rebuild import Migration, difference, plan_copy
     from memory_anchor.domain.ports import DENSE, DENSE_LOCAL
     from memory_anchor.process.app import embedder_of, local_of, open_store, settings_of
+    from memory_anchor.settings import DatabaseSettings
+    from memory_anchor.store.audit_rows import SqlAudit, carry_trail
+    from memory_anchor.store.sql_store import SqlStore
 
     settings = settings_of(os.environ)
+    if settings.database.url.get_secret_value() not in ("", "sqlite"):
+        raise Refused("the memories are in a database on a server; `memory-anchor export` and `import` carry them over")
     target = _store_settings(to, settings.store, "--to")
     origin = _store_settings(source, settings.store, "--from") if source else settings.store
     names = (_store_name(origin, data_dir), _store_name(target, data_dir))
@@ -75,17 +82,17 @@ def migrate_store(
     os.umask(0o077)
     with DirectoryLock.acquire(data_dir, role="migrate") as lock, ExitStack() as opened:
 
-        def open_one(store: StoreSettings) -> MemoryStore:
-            return opened.enter_context(
-                closing(open_store(settings.model_copy(update={"store": store}), data_dir, lock))
-            )
+        def open_one(store: StoreSettings, *, is_target: bool = False) -> MemoryStore:
+            chosen = settings.model_copy(update={"store": store, "database": DatabaseSettings()})
+            return opened.enter_context(closing(open_store(chosen, data_dir, lock, trail_stays=is_target)))
 
         embedders = {DENSE: embedder_of(settings, data_dir), DENSE_LOCAL: local_of(settings, data_dir)}
         who = {name: embedder.identity for name, embedder in embedders.items() if embedder is not None}
         jobs = data_dir / "jobs"
         result: dict[str, Json] = {"from": names[0], "to": names[1], "dry_run": dry}
         if dry:
-            store = open_one(target) if target.url or Path(names[1]).exists() else None
+            is_there = target.url or Path(names[1]).exists()
+            store = open_one(target, is_target=True) if is_there else None
             plan = plan_copy(open_one(origin), store, names=names, embedders=who, state_dir=jobs)
             resumed = any(counts["copied"] for counts in plan.values())
             collections: Record = {
@@ -93,35 +100,30 @@ def migrate_store(
                 for name, counts in plan.items()
             }
             return {**result, "resumed": resumed, "collections": collections, "set": ""}
-        run = Migration(open_one(origin), open_one(target), names=names, embedders=who, state_dir=jobs)
+        old, new = open_one(origin), open_one(target, is_target=True)
+        run = Migration(old, new, names=names, embedders=who, state_dir=jobs)
         result["resumed"] = run.is_resumed
         for step in run.copy():
             tick(step.done, step.total, f"{step.collection}: {step.doing}")
         sides: dict[str, Record] = {}
         for compared in run.compare():
             if isinstance(compared, tuple):
-                name, before, after = compared
-                if not before.same_memories(after):
-                    raise difference(name, before, after, names)
-                waiting = {v: after.versions - many for v, many in after.embedded.items() if many < before.versions}
-                sides[name] = {"versions": after.versions, "history": after.history, "to_embed": waiting}
+                name, here, there = compared
+                if not here.same_memories(there):
+                    raise difference(name, here, there, names)
+                waiting = {v: there.versions - many for v, many in there.embedded.items() if many < here.versions}
+                sides[name] = {"versions": there.versions, "history": there.history, "to_embed": waiting}
             else:
                 tick(compared.done, compared.total, f"{compared.collection}: {compared.doing}")
         versions = {name: counts["versions"] for name, counts in sides.items()}
-        _record_move(data_dir, {"from": names[0], "to": names[1], "versions": versions}, signer)
+        before, after = (store.database if isinstance(store, SqlStore) else None for store in (old, new))
+        carry_trail(data_dir, before, after, SystemClock().now())
+        trail = SqlAudit(after) if after is not None else JsonlAudit(data_dir / "audit" / "audit.jsonl")
+        by = f"human:{signer.approver.name}" if signer is not None else "system"
+        what: Record = {"from": names[0], "to": names[1], "versions": versions}
+        trail.append("store.migrated", what, by=by, at=SystemClock().now())
         run.finish()
     return {**result, "collections": sides, "set": _settings_for(target)}
-
-
-def _record_move(data_dir: Path, what: Record, signer: Signer | None) -> None:
-    """Record the move in the audit trail, and delete the snapshot that was made from the old store."""
-    from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
-    from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.store.audit_rows import LocalTrail
-
-    by = f"human:{signer.approver.name}" if signer is not None else "system"
-    LocalTrail(data_dir).append("store.migrated", what, by=by, at=SystemClock().now())
-    (data_dir / SNAPSHOT_FILE).unlink(missing_ok=True)
 
 
 def _store_settings(text: str, base: StoreSettings, option: str) -> StoreSettings:
@@ -303,16 +305,30 @@ def _require_passphrase(home: Path, file: Path) -> None:
     """
     from memory_anchor.admin import backup
 
-    keys = key_ring(home)
-    if keys.own() is not None:
-        unlock(keys, lambda: ask_hidden(PROMPT))
-    elif warning := keys.warning():
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        keys = _readable_keys(home, Path(folder))
+        if keys.own() is not None:
+            unlock(keys, lambda: ask_hidden(PROMPT))
+        elif warning := keys.warning():
             backup.unpack_keys(file, Path(folder))
             saved = key_ring(Path(folder))
             if saved.own() is None or saved.fingerprint() != keys.fingerprint():
                 raise Refused(f"{warning}; the backup holds no such key either, so nothing was restored")
             unlock(saved, lambda: ask_hidden(PROMPT))
+
+
+def _readable_keys(home: Path, scratch: Path) -> KeyRing:
+    """Return the keys of a directory whose database may be what is damaged: by what its trail still tells."""
+    from memory_anchor.identity.keys import KeyRing
+    from memory_anchor.store.database import DATABASE_FILE
+    from memory_anchor.store.salvaging import readable_trail
+
+    keys = key_ring(home)
+    try:
+        keys.warning()
+    except StoreDamaged:
+        return KeyRing(home / "identity", readable_trail(home / DATABASE_FILE, scratch / "damaged"))
+    return keys
 
 
 @handle_errors
@@ -405,7 +421,7 @@ def _salvage(as_json: bool) -> None:
         show_json(account.to_json())
     else:
         _show_salvage(account)
-    if account.lost:
+    if account.lost or account.unread_lines:
         raise typer.Exit(TABLE[StoreDamaged].exit_code)
 
 
@@ -426,6 +442,10 @@ def _show_salvage(account: SalvageReport) -> None:
         out.print(f"  [red]lost[/] {named} [dim]{memory.layer}{escaped(when)}[/]; no known backup has it")
     if account.reopened:
         print_dim(f"an older version replaces a lost one, look at it with review: {', '.join(account.reopened)}")
+    if account.unread_lines:
+        out.print(
+            f"  [red]lost[/] {account.unread_lines} lines of the audit trail, and each version that only they name"
+        )
     for note in account.notes:
         print_dim(note)
     print_dim(f"the damaged store is in {account.replaced}; delete it when you are sure")

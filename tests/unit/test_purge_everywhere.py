@@ -1,0 +1,162 @@
+"""A purge of an installation reaches every copy: rows, the collections of the index, and what was put aside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives import unpack
+from disk import holding
+
+from memory_anchor.adapters.old_store import OldStore
+from memory_anchor.admin.upgrade import KeptSides
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.domain.requests import requests
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.domain.where import Where
+from memory_anchor.process.app import build_core
+from memory_anchor.process.wiring import Core
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import EmbedderSettings, Settings
+from memory_anchor.store.index_follower import IndexFollower
+
+HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
+SECRET = "swordfish-暗号-9931"
+STORES = Path(__file__).resolve().parents[1] / "stores"
+
+
+def opened(data: Path, lock: DirectoryLock) -> Core:
+    return build_core(Settings(embedder=EmbedderSettings(kind="none")), data_dir=data, lock=lock)
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[Core]:
+    """A whole installation: a database, its collections, an event and a fact with the secret."""
+    data = tmp_path / "data"
+    with DirectoryLock.acquire(data, role="test") as lock, closing(opened(data, lock)) as made:
+        anchor = made.anchor(HUMAN)
+        anchor.log_event(f"The vault opened with {SECRET}")
+        anchor.save_memory("The ferry leaves at nine")
+        yield made
+
+
+def beside(core: Core) -> IndexFollower:
+    follower = core.services.store.beside  # type: ignore[attr-defined]
+    assert isinstance(follower, IndexFollower)
+    return follower
+
+
+def purged(core: Core, text: str = SECRET) -> dict[str, Any]:
+    maintenance = core.anchor(HUMAN).maintenance
+    shown = maintenance.preview_purge(requests.PreviewPurge(text=text))["memories"]
+    return maintenance.purge(requests.Purge(text=text, seen=purge_digest(shown)))
+
+
+def signs(text: str = SECRET) -> tuple[bytes, bytes]:
+    return text.encode(), json.dumps(text)[1:-1].encode()
+
+
+def test_a_purge_waits_for_the_collections_of_the_index(core: Core) -> None:
+    """Purge: the certificate comes when no byte of a collection has the text any more, and nothing else is lost."""
+    assert beside(core).catch_up()
+    assert holding(core.data_dir / "index", *signs()) and holding(core.data_dir / "store", *signs())
+
+    certificate = purged(core)
+
+    assert (certificate["clean"], certificate["failed"]) == (True, [])
+    assert holding(core.data_dir, *signs()) == []
+    assert beside(core).state().behind == 0
+    assert core.anchor(HUMAN).search("when does the ferry leave").snippets
+
+
+def test_collections_that_cannot_be_made_again_are_named(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Purge: the text is out of the store, and the certificate says where it may still be."""
+    assert beside(core).catch_up()
+    monkeypatch.setattr(beside(core), "_has_space", lambda: False)
+
+    certificate = purged(core)
+
+    assert not certificate["clean"] and "search index" in certificate["failed"][0]
+    assert holding(core.data_dir / "store", *signs()) == []
+    monkeypatch.undo()
+    assert beside(core).catch_up()
+    assert holding(core.data_dir, *signs()) == []
+
+
+def test_the_database_that_a_restore_replaced_is_purged_too(core: Core) -> None:
+    """Purge: rows of a database in `replaced-N` are erased, its collections go, other rows and files stay."""
+    assert beside(core).catch_up()
+    aside = core.data_dir / "replaced-1"
+    for name in ("store", "index"):
+        shutil.copytree(core.data_dir / name, aside / name)
+    for name, text in (("spool/1.json", SECRET), ("spool/2.json", "nothing")):
+        (aside / name).parent.mkdir(exist_ok=True)
+        (aside / name).write_text(json.dumps({"text": text}))
+
+    certificate = purged(core)
+
+    assert (certificate["clean"], certificate["still_in"]) == (True, [])
+    assert certificate["files"][KeptSides.name] == 2
+    assert holding(core.data_dir, *signs()) == []
+    assert holding(aside / "store", b"The ferry leaves") and (aside / "spool" / "2.json").exists()
+
+
+def test_a_database_put_aside_that_cannot_be_read_is_named(core: Core) -> None:
+    """Purge: what a salvage left is no failure of the purge, and a human is told to take it away."""
+    aside = core.data_dir / "replaced-1"
+    (aside / "store").mkdir(parents=True)
+    (aside / "store" / "memory.db").write_bytes(b"\xff" * 8192)
+
+    certificate = purged(core)
+
+    assert (certificate["clean"], certificate["still_in"]) == (False, [str(aside)])
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path) -> Path:
+    """A directory of the old layout that was upgraded; its old side is in `replaced-1`."""
+    unpack(next(STORES.glob("*.tar.xz")), tmp_path)
+    data = tmp_path / "data"
+    for each in (data, *(path for path in data.rglob("*") if path.is_dir())):
+        each.chmod(0o700)
+    with DirectoryLock.acquire(data, role="test") as lock:
+        opened(data, lock).close()
+    return data
+
+
+def texts_of(directory: Path) -> list[str]:
+    with closing(OldStore(directory)) as old:
+        for name in COLLECTIONS:
+            old.open_collection(name)
+        return [e.memory.content for name in COLLECTIONS for e in old.scan(name, Where(), page=1_000)[0]]
+
+
+def test_the_old_side_of_an_upgrade_goes_with_the_text_and_stays_without_it(upgraded: Path) -> None:
+    """Purge: shards of the old layout go whole where one has the text; a purge of anything else leaves them."""
+    before = texts_of(upgraded / "replaced-1" / "store")
+    text = max(before, key=len)
+    with DirectoryLock.acquire(upgraded, role="test") as lock, closing(opened(upgraded, lock)) as core:
+        core.anchor(HUMAN).log_event(f"The vault opened with {SECRET}")
+        assert purged(core)["files"][KeptSides.name] == 0
+        assert (upgraded / "replaced-1" / "store").is_dir()
+
+        certificate = purged(core, text)
+
+        assert certificate["files"][KeptSides.name] >= 1 and not certificate["failed"]
+    assert not (upgraded / "replaced-1" / "store").exists()
+    assert holding(upgraded, text.encode()) == []
+
+
+def test_a_reindex_leaves_the_old_side_and_the_collections_follow(upgraded: Path) -> None:
+    """Reindex: words are made anew in the database alone; what was put aside is not touched, the index catches up."""
+    before = texts_of(upgraded / "replaced-1" / "store")
+    with DirectoryLock.acquire(upgraded, role="test") as lock, closing(opened(upgraded, lock)) as core:
+        while not core.anchor(HUMAN).maintenance.reindex(requests.ReindexStore())["finished"]:
+            pass
+        assert beside(core).catch_up() and beside(core).state().behind == 0
+    assert texts_of(upgraded / "replaced-1" / "store") == before
