@@ -8,7 +8,7 @@ writing into the user's store (an evaluation must leave no trace there).
 
 Knowledge: 60 questions about the project's own `docs/`, half of them in Chinese. Each names the document and the
 heading that must answer. They were written from the headings alone, before any was asked; another place that states the
-same fact is named too, with words that the passage must have.
+same fact is named too, with words that the passage must have. A place counts in either language.
 
 Capture: bundled working sessions, each with a list of what a careful reader keeps, go through `remember_conversation`
 into a scratch memory. Recall: wanted items of which one live memory has every literal and half of the words. Precision:
@@ -270,9 +270,27 @@ def run_knowledge(docs: Path, settings: Settings, embedder: Embedder | None) -> 
                     break
             while library_of(core.services).embed(64):
                 pass
-            return _knowledge_figures(anchor, docs_questions)
+            return _knowledge_figures(anchor, [_in_both(docs, question) for question in docs_questions])
         finally:
             core.close()
+
+
+def _in_both(docs: Path, question: DocsQuestion) -> DocsQuestion:
+    """Return a question with the same places in Chinese: the heading that stands where the English one does."""
+    also = []
+    for place in question.places:
+        twin = docs / "zh" / place.document
+        if place.words or not twin.is_file():
+            continue
+        known = _headings(docs / place.document)
+        also.append(AnswerPlace(f"zh/{place.document}", _headings(twin)[known.index(place.heading)]))
+    return question._replace(places=(*question.places, *also))
+
+
+def _headings(page: Path) -> list[str]:
+    """Return the headings of a page in order; a comment in a block of code is none."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return [line.lstrip("# ") for line in text_lines(text) if line.startswith("#")]
 
 
 def _is_there(docs: Path, place: AnswerPlace) -> bool:

@@ -29,6 +29,7 @@ def test_a_page_and_its_chinese_twin_say_the_same(page: Path) -> None:
     assert list(differences(page, twin(page))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_every_sentence_in_english_was_looked_at_in_chinese() -> None:
     """Rule both-languages: words alone drift as well; `scripts/translated --record` once the Chinese says it."""
