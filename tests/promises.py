@@ -455,7 +455,6 @@ PROMISES: dict[str, Held] = {
         "## What is logged, and what never is": ("test_access_keys::test_no_file_and_no_log_line_holds_a_key",),
         "Never: keys, tokens": (
             "test_access_keys::test_no_file_and_no_log_line_holds_a_key",
-            "test_traces::test_each_request_is_a_span_in_the_callers_trace_and_tells_no_text",
             "test_http_v1::test_what_is_counted_names_no_account_and_no_key",
         ),
         "**An issuer's token.**": (

@@ -57,7 +57,7 @@ KNOWN: Mapping[str, str] = {
     "agents.*.retrieval": "apply_time_decay apply_frequency_boost",
     "collections": ANY,
     "collections.*": "usage",
-    "http": "host port tokens requests_per_minute at_once tls_cert tls_key traces_url jwt",
+    "http": "host port tokens requests_per_minute at_once tls_cert tls_key jwt",
     "http.jwt": "issuer audience jwks_url account account_claim user_claim role role_claim leeway_s",
     "http.tokens": ANY,
     "engine": "idle_exit_s",

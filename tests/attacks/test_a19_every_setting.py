@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import disk
-import labs
 import pytest
 from answering import Answering
 from devicekit import Laptop, settled, texts_of
@@ -54,7 +53,7 @@ WRITES: dict[str, Any] = {
     "conflicts": {"policy": {"fact": "merge"}},
     "agents": {"codex": {"collection": "", "extraction": {"mode": "factual", "trigger": "per-turn", "min_turns": 1}}},
     "backup": {"every_h": 1, "keep": 2},
-    "http": {"port": 0, "traces_url": "{traces}", "requests_per_minute": 100_000},
+    "http": {"port": 0, "requests_per_minute": 100_000},
     "remote": {"url": "{remote}", "key": "{key}", "project": "", "connect_s": 1, "search_s": 2, "write_s": 2},
 }
 """Every setting by which something is written or sent, as it is set here."""
@@ -176,7 +175,7 @@ def filled(value: Any, places: dict[str, str]) -> Any:
 
 @pytest.fixture
 def wires() -> Iterator[dict[str, Wire]]:
-    made = {name: Wire() for name in ("embedder", "model", "traces")}
+    made = {name: Wire() for name in ("embedder", "model")}
     yield made
     for one in made.values():
         one.close()
@@ -192,7 +191,6 @@ class World:
         self.proxy = FaultyProxy(self.server_served.port)
         places = {name: one.url for name, one in wires.items()}
         places |= {"remote": self.proxy.url, "key": key_for(self.server, "acme", user="me", project="app")[0]}
-        places["traces"] += "/v1/traces"
         places["embedder"] += "/v1"
         self.data = home / "laptop" / "data"
         self.lock = DirectoryLock.acquire(self.data, role="test")
@@ -432,14 +430,10 @@ def test_no_file_and_no_wire_has_a_secret_with_every_setting_that_writes(world: 
     names = [name for name, _ in world.held()]
     for part in ("/outbox", "/audit", "/spool", "/ingest", "/knowledge", "debug.log", "/store", "/backups/", "/sync"):
         assert any(part in name for name in names), part
-    labs.until(
-        lambda: b"/v1/" in dict(world.held())["wire of traces"], "the traces are sent"
-    )  # by a thread, in batches
     sent = dict(world.held())
     for wired, word in (
         ("embedder", b"staging"),
         ("model", b"mirror"),
-        ("traces", b"/v1/"),
         ("the served memory", b"staging"),
     ):
         assert word in sent[f"wire of {wired}"], wired

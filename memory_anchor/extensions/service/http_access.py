@@ -36,7 +36,6 @@ from memory_anchor.extensions.service.admission import HOW, Admission
 from memory_anchor.extensions.service.issuer import METADATA
 from memory_anchor.extensions.service.limits import RETRY_AFTER_S
 from memory_anchor.extensions.service.telemetry import Telemetry
-from memory_anchor.extensions.service.tracing import Traces
 from memory_anchor.front.callers import CREDENTIAL, PROJECT_HEADER, VARIANT_HEADER, check_project
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, InvalidSetting, Preamble, read_only_of
@@ -110,10 +109,8 @@ class Guard:
         account: str,
         preamble: Preamble,
         telemetry: Telemetry | None = None,
-        traces: Traces | None = None,
     ) -> None:
         self.api = app
-        self._traces = traces
         self._telemetry = telemetry
         self._app = app
         self._local = is_loopback(host)
@@ -139,12 +136,9 @@ class Guard:
         try:
             await self._authorised(scope, receive, note_status)
         finally:
-            route, took = getattr(scope.get("route"), "path", "other"), time.monotonic() - began
             if self._telemetry is not None:
-                self._telemetry.note(route, scope["method"], status, took)
-            if self._traces is not None:
-                parent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
-                self._traces.note(route, scope["method"], status, took, parent=parent)
+                route = getattr(scope.get("route"), "path", "other")
+                self._telemetry.note(route, scope["method"], status, time.monotonic() - began)
 
     async def _authorised(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

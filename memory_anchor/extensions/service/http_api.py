@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from socket import socket
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import anyio.to_thread
 from fastapi import FastAPI, Request
@@ -64,7 +63,6 @@ from memory_anchor.extensions.service.keys import KeyFile
 from memory_anchor.extensions.service.limits import Places
 from memory_anchor.extensions.service.settings import HttpSettings
 from memory_anchor.extensions.service.telemetry import CONTENT_TYPE, Telemetry
-from memory_anchor.extensions.service.tracing import Traces
 from memory_anchor.extensions.service.variants import VariantChoice
 from memory_anchor.front import views
 from memory_anchor.front.callers import credential_of
@@ -153,8 +151,6 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
             await anyio.to_thread.run_sync(worker.stop)
             keys.save_use()
             variants.use.keep()
-            if traces is not None:
-                await anyio.to_thread.run_sync(traces.close)
 
     async def sse(scope: Scope, receive: Receive, send: Send) -> None:
         async with events.connect_sse(scope, receive, send) as (read, write):
@@ -166,7 +162,6 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     )
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
-    traces = _traces_to(http.traces_url) if http.traces_url else None
     v1 = V1Handler(core, Places(http.at_once), variants)
     telemetry = Telemetry(
         {
@@ -202,7 +197,6 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
         account=settings.scope.account,
         preamble=Preamble(zone=zone),
         telemetry=telemetry,
-        traces=traces,
     )
 
 
@@ -331,28 +325,6 @@ def fetch_keys(url: str) -> bytes:
         raise OSError(str(error)) from error
 
 
-def _check_traces(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"http.traces_url is {url[:80]!r}; allowed is http://HOST:PORT/v1/traces or https://...")
-
-
-def _traces_to(url: str) -> Traces:
-    """Return a sender of spans to a collector. Raises BadInput: not the address of one."""
-    import httpx2
-
-    _check_traces(url)
-
-    def post(body: bytes) -> None:
-        try:
-            head = {"Content-Type": "application/json"}
-            httpx2.post(url, content=body, headers=head, timeout=FETCH_TIMEOUT_S).raise_for_status()
-        except httpx2.HTTPError as error:
-            raise OSError(type(error).__name__) from error
-
-    return Traces(post, version=VERSION, now_ns=time.time_ns, new_bytes=secrets.token_bytes)
-
-
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(MemoryAnchorError)
     async def ours(_: Request, error: MemoryAnchorError) -> JSONResponse:
@@ -403,8 +375,6 @@ def open_listener(settings: Settings, keys: KeyFile, now: datetime) -> socket:
     http = settings.group(HttpSettings)
     check_tls(http.tls_cert, http.tls_key)
     check_credentials(settings, keys, now)
-    if http.traces_url:
-        _check_traces(http.traces_url)
     return http_limits.listen(http.host, http.port, "http.port")
 
 

@@ -26,6 +26,7 @@ class JwtSettings(Group):
 
 class HttpSettings(Group):
     SECRET_NAMES: ClassVar[tuple[str, ...]] = ("tokens",)
+    GONE: ClassVar[Mapping[str, str]] = {"traces_url": "`/metrics` counts requests and their times; leave it out"}
     host: str = "127.0.0.1"
     port: int = Field(8377, ge=0, le=65_535)
     tokens: Mapping[str, str] = Field(default_factory=dict, repr=False)
@@ -34,7 +35,6 @@ class HttpSettings(Group):
     at_once: int = Field(16, ge=1, le=1_000)  # requests of /v1 at work; four times as many wait
     tls_cert: str = ""
     tls_key: str = ""
-    traces_url: str = ""  # an OTLP collector, e.g. http://127.0.0.1:4318/v1/traces; empty: nothing is traced
     jwt: JwtSettings = JwtSettings()
 
     @field_serializer("tokens", when_used="json")
