@@ -39,6 +39,14 @@ def test_a_chain_that_ignores_the_budget_ends_after_its_passes() -> None:
     assert found.notes == (f"the scan ended after {scanning.PASSES_MAX} passes",)
 
 
+def test_many_entries_of_one_id_are_told_apart_in_linear_work() -> None:
+    """Attack lore: each id that was given out is not looked for again from the first on."""
+    lore = book([{"uid": 1, "key": ["x"], "content": "x"}] * 20_000)
+
+    assert len({entry.uid for entry in lore.entries}) == 20_000
+    assert lore.entries[-1].uid == "1#20000"
+
+
 def test_a_ring_of_entries_admits_each_once() -> None:
     """Attack lore: a calls b, b calls a, each calls itself."""
     ring = [{"key": [f"k{at}"], "content": f"k{at} k{(at + 1) % 50}"} for at in range(50)]

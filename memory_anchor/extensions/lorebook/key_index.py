@@ -17,8 +17,8 @@ from memory_anchor.extensions.lorebook.reading import LoreEntry
 from memory_anchor.language.safe_regex import linear
 from memory_anchor.language.terms import CJK, normal
 
-KEYS_MAX = 100_000
-"""Keys of all books of a scan."""
+KEYS_MAX = 30_000
+"""Keys of all books of a scan: each may be searched for in 100,000 characters of a message."""
 REGEX_REPEATS_MAX = 100
 """Bound on the product of an expression's counted repetitions: each may take 90 KB (`\\w{100}`: 9 MB)."""
 REGEX_UNITS_MAX = 1_500

@@ -152,7 +152,8 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
     ignored: Counter[str] = Counter()
     if len(listed) > ENTRIES_MAX:
         problems.append(f"{name} has {len(listed)} entries; the first {ENTRIES_MAX} were taken: split the lorebook")
-    entries: dict[str, LoreEntry] = {}
+    entries: list[LoreEntry] = []
+    uids: Counter[str] = Counter()
     for key, raw in listed[:ENTRIES_MAX]:
         if not isinstance(raw, Mapping):
             problems.append(f"entry {_short(key)} is {kind_of(raw)} and was left out; allowed is an object")
@@ -164,18 +165,16 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
             ignored.update(f"@@{name}" for name in _DECORATOR.findall(text[: len(text) - len(below)]))
         entry = _entry({"uid": key, "selective": is_selective} | fields, problems)
         if entry is not None:
-            uid, count = entry.uid, 1
-            while uid in entries:
-                count += 1
-                uid = f"{entry.uid}#{count}"
-            entries[uid] = entry.model_copy(update={"uid": uid})
+            uids[entry.uid] += 1
+            count = uids[entry.uid]
+            entries.append(entry if count == 1 else entry.model_copy(update={"uid": f"{entry.uid}#{count}"}))
             ignored.update(field for field in _IGNORED if _says(fields.get(field), 100 * (field == "probability")))
     for field, count in sorted(ignored.items()):
         problems.append(f"{field} of {count} {'entry' if count == 1 else 'entries'} has no meaning here: ignored")
     own = {key: value for key, value in _named(book).items() if key != "entries"} | {"id": book_id or name}
     read = _without_wrong_fields(Lorebook, own, "the book", problems)
     more = {"title": read.title or name, "format": f"{kind} {syntax}", "problems": capped(problems)}
-    return read.model_copy(update={"entries": tuple(entries.values()), **more})
+    return read.model_copy(update={"entries": tuple(entries), **more})
 
 
 def _parsed(content: bytes, name: str) -> tuple[Json, str]:
