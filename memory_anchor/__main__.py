@@ -36,10 +36,14 @@ def main() -> int:
     from memory_anchor.front.cli.typing_ahead import hide_typing
 
     hide_typing(sys.argv[1:])
-    with Spinner("loading"):
-        from memory_anchor.front.cli.app import command_line
+    try:
+        with Spinner("loading"):
+            from memory_anchor.front.cli.app import command_line
 
-        app = command_line(command)
+            app = command_line(command)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped before anything was done\n")
+        return 130
     app()
     return 0
 

@@ -232,6 +232,7 @@ def _bring_over(data_dir: Path, how: str = "") -> str:
 def _backups(data_dir: Path, settings: Settings) -> Check:
     """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
     from memory_anchor.admin import nightly
+    from memory_anchor.front.cli.output import local_time
     from memory_anchor.store.audit_rows import LocalTrail
 
     backups = nightly.listed(data_dir)
@@ -243,7 +244,7 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
         state: State = "ok" if is_new else "warning"
         return Check("backups", state, f"none yet; {often}", "" if is_new else "memory-anchor backup create")
     last = backups[-1]
-    finding = f"{len(backups)}, the last {last['made_at']} at {last['file']}; {often}"
+    finding = f"{len(backups)}, the last {local_time(last['made_at'])} at {last['file']}; {often}"
     age_h = (SystemClock().now() - datetime.fromisoformat(last["made_at"])).total_seconds() / 3600
     if settings.backup.every_h and age_h > nightly.LATE_FACTOR * settings.backup.every_h:
         return Check("backups", "warning", finding, "memory-anchor backup create")

@@ -32,7 +32,7 @@ from memory_anchor.domain.versions import expired_by
 from memory_anchor.domain.where import Between, Condition, HasVector, OneOf, Where
 from memory_anchor.upkeep.job_kit import current_where
 
-SAMPLE = 1_000
+SAMPLE = 500
 PAGE = 500
 DAYS = 30
 AGES_DAYS = (1, 7, 30, 90, 365)
@@ -137,9 +137,22 @@ def _ages(store: MemoryStore, name: str, active: Where, now: datetime) -> dict[s
 def _each_day(store: MemoryStore, name: str, conditions: Sequence[Condition], now: datetime) -> dict[int, int]:
     """Return day index (0 oldest) -> versions of this kind that were recorded that day, by UTC days."""
     midnight = datetime.combine(now.date(), time.min, tzinfo=now.tzinfo)
-    starts = [midnight - timedelta(days=DAYS - 1 - index) for index in range(DAYS)]
-    days = [Between("recorded_at", start, start + timedelta(days=1)) for start in starts]
-    return {index: store.count(name, Where((*conditions, day))) for index, day in enumerate(days)}
+    starts = [midnight + timedelta(days=index + 1 - DAYS) for index in range(DAYS + 1)]
+
+    def count(first: int, end: int) -> int:
+        return store.count(name, Where((*conditions, Between("recorded_at", starts[first], starts[end]))))
+
+    days: dict[int, int] = {}
+    spans = [(0, DAYS, count(0, DAYS))]
+    while spans:  # halved: as many questions as days, fewer where many are empty
+        first, end, total = spans.pop()
+        if end - first == 1:
+            days[first] = total
+        elif total:
+            middle = (first + end) // 2
+            earlier = count(first, middle)
+            spans += [(first, middle, earlier), (middle, end, total - earlier)]
+    return days
 
 
 def _strengths(

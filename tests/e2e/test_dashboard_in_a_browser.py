@@ -52,6 +52,11 @@ class Screen:
         used.send_keys(keys)
         WebDriverWait(self.driver, 240, ignored_exceptions=(WebDriverException,)).until(staleness_of(before))
 
+    def pick(self, css: str, value: str) -> None:
+        from selenium.webdriver.support.select import Select
+
+        Select(self.one(css)).select_by_value(value)
+
     def choose(self, css: str) -> None:
         self.one(css).send_keys(" ")
 
@@ -267,7 +272,7 @@ def _one_of_a_group(screen: Screen) -> None:
     screen.sign("main form")
     assert screen.all(".notice.good"), screen.said()
     screen.open(OURS)
-    assert len(screen.all("article.item")) == len(of_each)
+    assert len(screen.all("article input[value=accept]")) == len(of_each)
 
 
 def _adding(screen: Screen, seat: Seat) -> None:
@@ -280,7 +285,7 @@ def _adding(screen: Screen, seat: Seat) -> None:
     screen.open("/knowledge")
     screen.unfold("@id='ref'")
     screen.one("#ref").send_keys(str(seat.root / "notes.md"))
-    screen.one("#f-kind").send_keys("f")
+    screen.pick("#f-kind", "files")
     screen.sign("form[action='/knowledge/add']")
     assert not screen.all(".notice.bad"), screen.said()
 
@@ -288,7 +293,7 @@ def _adding(screen: Screen, seat: Seat) -> None:
 def _import(screen: Screen, seat: Seat, script: bool) -> None:
     (seat.root / "CLAUDE.md").write_text("# Rules\n\n- The oven door stays shut\n- 炉子每周五清洗\n", "utf-8")
     screen.open("/import")
-    screen.one("#f-tool").send_keys("CLAUDE")
+    screen.pick("#f-tool", "claude-md")
     screen.one("#file").send_keys(str(seat.root / "CLAUDE.md"))
     screen.go(screen.one("form[action='/import'] button"), "\n")
     assert [one.text for one in screen.all(".facts dd")] == ["2", "0", "0", "0"], screen.said()

@@ -58,7 +58,7 @@ USE_ADAPTERS = {*RANKS[: RANKS.index("admin") + 1], "store"}
 """Rooms that may import an adapter; the store writes payloads as the engines do."""
 BUDGETS: dict[str, int] = {
     "__init__": 30,
-    "__main__": 76,
+    "__main__": 80,
     "adapters": 6715,
     "admin": 2530,
     "base": 1975,
@@ -66,7 +66,7 @@ BUDGETS: dict[str, int] = {
     "domain": 2640,
     "domain.requests": 1387,
     "extensions": 131,
-    "extensions.dashboard": 2270,
+    "extensions.dashboard": 2300,
     "extensions.devices": 3099,
     "extensions.evaluation": 899,
     "extensions.knowledge": 3665,
@@ -76,7 +76,7 @@ BUDGETS: dict[str, int] = {
     "extensions.service": 3690,
     "extensions.sessions": 2945,
     "extensions.transfer": 2150,
-    "front": 9060,
+    "front": 9115,
     "hooks": 1244,
     "identity": 3680,
     "ingest": 4545,
@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "settings": 500,
     "store": 2625,
     "testing": 188,
-    "upkeep": 2919,
+    "upkeep": 2930,
     "use_cases": 2541,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
@@ -102,7 +102,7 @@ UNTYPED: dict[str, int] = {
     "extensions.knowledge": 3,
     "extensions.library": 2,
     "extensions.lorebook": 1,
-    "front": 8,
+    "front": 10,
     "integrations": 20,
     "settings": 1,
 }

@@ -306,7 +306,7 @@ class Dashboard:
         words = self._words(request)
 
         def worked() -> Page:
-            self._projects[_project(request)] = actions.projects()
+            self._projects[_project(request)] = actions.known_projects()
             return work(words)
 
         try:

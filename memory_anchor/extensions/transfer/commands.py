@@ -34,6 +34,7 @@ from memory_anchor.extensions.transfer.opening import (
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble, run_signed
 from memory_anchor.front.cli.output import (
+    INTERRUPTED,
     HumanOption,
     JsonOption,
     Ticker,
@@ -92,7 +93,6 @@ TOOL_NAMES = (
     *("basic-memory", "okf", "markdown"),
 )
 """As in `other_tools.TOOLS`, repeated here so that no other command imports its readers."""
-INTERRUPTED = 130
 BAD_LINES = 2
 EXPORTED = re.compile(rb'\{"(?:id":"[^"]*","(?:version|content)"|kind")')
 """The beginning of a file that `export` wrote."""

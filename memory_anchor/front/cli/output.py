@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
@@ -27,11 +28,18 @@ from memory_anchor.base.json_values import Json, Record, optional_text, records,
 from memory_anchor.base.json_values import number as number_of
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
+from memory_anchor.front.cli.spinner import CLEAR
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
 
 P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
+PROMPT_ROOM = 6
+"""Columns that a prompt leaves for its default and the answer: ` [s]: `."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+CONTINUED = 2
+"""Blanks by which a line that goes on stands deeper."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 SHOWN_IDS: list[str] = []
 """Ids of the memories that the running command showed, in order; `guide` names the first at its end."""
@@ -49,14 +57,46 @@ AtOption = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look 
 
 
 class Terminal(Console):
-    """A console that spells out control, direction and invisible characters, in table cells too."""
+    """A console that spells out control, direction and invisible characters, in table cells too.
+
+    On a terminal a line that is too long goes on deeper than it began, broken between words, so that no text of a
+    memory can make its rest look like a line of ours; elsewhere it stays one line.
+    """
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(visible_lines(text), **how)
 
+    def print(self, *objects: Any, **how: Any) -> None:
+        if self.is_terminal and not how and len(objects) == 1 and isinstance(objects[0], str | Text):
+            text = self.render_str(objects[0]) if isinstance(objects[0], str) else objects[0]
+            objects = (Text("\n").join(wrapped(text, self)),)
+        super().print(*objects, **how)
+
+
+def wrapped(text: Text, on: Console) -> list[Text]:
+    """Return the lines of a text, none wider than the console."""
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        if line.cell_len <= on.width:
+            lines.append(line)
+            continue
+        indent = len(line.plain) - len(line.plain.lstrip(" "))
+        bar = "│ " if line.plain[indent:].startswith("│ ") else ""
+        deeper = min(indent + (0 if bar else CONTINUED), on.width // 2)
+        first, *rest = line[indent + len(bar) :].wrap(on, max(1, on.width - deeper - len(bar)), overflow="fold")
+        lines.append(Text(" " * indent + bar) + first)
+        lines += [Text(" " * deeper + bar) + part for part in rest]
+    return lines
+
 
 out = Terminal(highlight=False, soft_wrap=True, emoji=False)
 err = Terminal(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
+def fitted(question: str) -> str:
+    """Return what a prompt asks, broken between words where the terminal is narrow."""
+    width = max(20, out.width - PROMPT_ROOM)
+    return "\n".join(textwrap.wrap(question, width)) if out.is_terminal else question
 
 
 def escaped(value: Json) -> str:
@@ -84,6 +124,11 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             fail(error, as_json=as_json)
         except InvalidSetting as error:
             fail(BadInput(str(error)), as_json=as_json)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                sys.stderr.write(CLEAR)
+            err.print(Ticker.stopped())
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # `memory-anchor export - | head`
             _give_up_stdout()
             raise typer.Exit(0) from None
@@ -224,7 +269,19 @@ def print_dim(message: str) -> None:
 
 
 class Ticker:
-    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps."""
+    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps.
+
+    last: what was shown last in this process; work of many steps passes over what is done, so it may be run again.
+    """
+
+    last = ""
+
+    @staticmethod
+    def stopped() -> str:
+        """Return what is said at Ctrl-C."""
+        if Ticker.last:
+            return f"stopped at: {escaped(Ticker.last)}; run the same command again, it passes over what is done"
+        return "stopped; look with `memory-anchor list` at what was done before you run it again"
 
     def __init__(self, what: str, *, every: int = 1_000) -> None:
         self._what = what
@@ -234,7 +291,7 @@ class Ticker:
 
     def at(self, done: int, total: int | None = None, what: str = "") -> None:
         of = f" of {total}" if total else ""
-        text = f"{what or self._what} {done}{of}"
+        text = Ticker.last = f"{what or self._what} {done}{of}"
         if self._live:
             sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()

@@ -36,6 +36,7 @@ from memory_anchor.front.cli.output import (
     block,
     err,
     escaped,
+    fitted,
     handle_errors,
     layer_name,
     local_time,
@@ -189,7 +190,7 @@ class _Review:
             self.position += 1
         if self.position < len(self.items) or self.last is None or len(self.last.done) < 2:
             return self.position < len(self.items)
-        if typer.prompt(DECIDED, default="q").strip()[:1] not in ("u", "U"):
+        if typer.prompt(fitted(DECIDED), default="q").strip()[:1] not in ("u", "U"):
             return False
         self._undo()
         return self._is_left()
@@ -201,7 +202,7 @@ class _Review:
             about = " · ".join(filter(None, (text(sides[0]["type"]), group_of(self.items[self.position], self.by))))
             out.print(f"\n[bold]{self.position + 1}/{len(self.items)}[/] [dim]{escaped(about)}[/]")
             show_sides(sides, on=out)
-            answer = typer.prompt(PENDING if _waits(sides[0]) else DISPUTED, default="s").strip()[:1]
+            answer = typer.prompt(fitted(PENDING if _waits(sides[0]) else DISPUTED), default="s").strip()[:1]
             if answer in ("q", "Q"):
                 return False
             if answer in ("u", "U"):
@@ -402,7 +403,7 @@ def _review_proposal(schema: IdentitySchema, proposal: Proposal, position: str) 
     for line in diff_lines(schema.diff(proposal)):
         out.print(line)
     out.print(f"  this would be confirmation [bold]{number} of {required}[/] 第 {number} 次确认")
-    answer = str(typer.prompt(PROPOSED, default="s")).strip().lower()[:1]
+    answer = str(typer.prompt(fitted(PROPOSED), default="s")).strip().lower()[:1]
     if answer not in ("c", "r"):
         return answer != "q"
     reason = typer.prompt("Why") if answer == "r" else ""
