@@ -156,7 +156,7 @@ def life(
         max(1.0, (now - start).total_seconds() / 86_400),
         float(max((days for days, _ in strength), default=1)),
     )
-    begin = LEFT + 12
+    begin = LEFT + MARK_WIDTH / 2
     middle = begin + (WIDTH - begin) * min(0.7, max(0.3, past / (past + ahead)))
 
     def x_of(at: datetime) -> float:
