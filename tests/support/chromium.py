@@ -23,6 +23,8 @@ from human_seat import Seat
 AXE = "axe-core@4.14.1"
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 CACHE = Path(sys.prefix) / "share" / "memory-anchor-tests"
+ANSWER_S = 600
+"""How long a page may take: a backup of 100,000 memories on a busy machine."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -96,6 +98,7 @@ def chromium(
     options.add_experimental_option("prefs", wanted)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    driver.command_executor._client_config.timeout = ANSWER_S
     try:
         driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia",
