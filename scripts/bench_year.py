@@ -25,6 +25,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.activation import ActivationSettings, named
 from memory_anchor.domain.model import (
@@ -113,7 +114,7 @@ class Year:
             lambda: None,
             settings=rules,
             activation=by,
-            state_dir=folder,
+            records=FileRecords(folder),
         )
         self.usage = UsageBuffer(self.store, self.clock, self.writers)
         self.forgetting = forgetting

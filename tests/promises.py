@@ -280,6 +280,11 @@ PROMISES: dict[str, Held] = {
         "| the folder cannot be written": ("test_cures_by_hand::test_a_data_folder_that_cannot_be_written",),
         "Pickles (used by mem0's vector store)": ("test_promises::test_nothing_in_the_package_can_open_a_pickle",),
     },
+    "docs/replicas.md": {
+        "Two servers cannot have one data directory": (
+            "test_replicas::test_a_second_server_on_one_data_directory_is_refused_and_says_what_replicas_need",
+        ),
+    },
     "docs/retrieval.md": {
         "**Threads.** A call has its own memory": (
             "test_native_engine::test_many_threads_share_one_engine_until_it_is_closed",

@@ -11,37 +11,19 @@ import contextlib
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.base.files import file_error, file_lock, make_private, read_with_stat, remove_durably, write_atomic
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, TooLarge
+from memory_anchor.domain.ports import ListedRecord, StoredRecord
 
 BYTES_MAX = 64 << 20
 LOCK_FILE = "records.lock"
 HIDDEN = (".lock", ".tmp")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """A named record as it was read. revision: of this content; every write makes another one."""
-
-    name: str
-    content: bytes
-    revision: str
-
-
-@dataclass(frozen=True, slots=True)
-class ListedRecord:
-    """A record in a list. at: when it was written, seconds since 1970."""
-
-    name: str
-    revision: str
-    at: float
-
-
 class FileRecords:
-    """Thread-safe, and safe across processes of one machine."""
+    """The port `SmallRecords`. Thread-safe, and safe across processes of one machine."""
 
     def __init__(self, data_dir: Path) -> None:
         self._root = data_dir
@@ -55,30 +37,24 @@ class FileRecords:
         return None if file is None else StoredRecord(name, file[0], _revision(file[1]))
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the revisions of those that exist; no content is read."""
         return {name: revision for name in names if (revision := _stored_revision(self._path(name)))}
 
-    def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
-        """Write a record where it still has the revision `before`, and return its new one.
-
-        durable: on disk on return; else it survives only a kill of this process.
-        Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
-        """
+    def write(self, name: str, content: bytes, *, before: str | None, durable: bool = True) -> str:
         if len(content) > BYTES_MAX:
             raise TooLarge(f"{name} would have {len(content)} bytes; allowed are {BYTES_MAX}")
         path = self._path(name)
         with file_lock(self._root / LOCK_FILE):
-            if _stored_revision(path) != before:
+            if before is not None and _stored_revision(path) != before:
                 raise ChangedMeanwhile(f"{path} was changed meanwhile; nothing was written, try again.")
             make_private(path.parent)
             write_atomic(path, content, durable=durable)
             return _stored_revision(path)
 
-    def delete(self, name: str, *, before: str) -> None:
+    def delete(self, name: str, *, before: str | None) -> None:
         path = self._path(name)
         with file_lock(self._root / LOCK_FILE):
             stored = _stored_revision(path)
-            if stored and stored != before:
+            if stored and before is not None and stored != before:
                 raise ChangedMeanwhile(f"{path} was changed meanwhile; nothing was removed, try again.")
             try:
                 if stored:

@@ -106,6 +106,7 @@ class Projects:
         self._new_id = new_id
         self._joined = joined
         self._lock = threading.Lock()
+        self._is_stale = False
         self._cache: TTLCache[str, tuple[str, str]] = TTLCache(256, LOOKUP_TTL_S)
         self._known = self._read()
 
@@ -113,6 +114,7 @@ class Projects:
         """Return (project id, project folder) for a folder; assigns an id the first time. "" has id `default`."""
         if not folder:
             return DEFAULT, ""
+        self._renew()
         with self._lock:
             project = self._cache.get(folder)
         if project is None:
@@ -124,7 +126,19 @@ class Projects:
 
     def all(self) -> Mapping[str, tuple[str, ...]]:
         """Return project id -> aliases."""
+        self._renew()
         return {name: tuple(project.aliases) for name, project in self._known.items()}
+
+    def file_changed(self) -> None:
+        """Note that another process wrote the file; whoever asks next reads it."""
+        self._is_stale = True
+
+    def _renew(self) -> None:
+        if self._is_stale:
+            with self._lock:
+                self._is_stale = False
+                self._known = self._read()
+                self._cache.clear()
 
     def listed(self) -> list[tuple[str, KnownProject]]:
         """Return every project, read from disk."""

@@ -38,7 +38,7 @@ def _move_in(data_dir: Path, path: Path) -> None:
         journal = json.loads(path.read_text(encoding="utf-8"))
         staging, aside = data_dir / str(journal["staging"]), data_dir / str(journal["aside"])
         for name in map(str, journal["old"]):
-            aside.mkdir(mode=0o700, exist_ok=True)
+            (aside / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if (data_dir / name).exists() and not (aside / name).exists():
                 (data_dir / name).rename(aside / name)
         # The old entries must be out of the way on disk before the new ones move in.

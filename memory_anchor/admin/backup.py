@@ -46,6 +46,7 @@ from memory_anchor.identity.proposals import proposals_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.store.audit_rows import SqlAudit, move_in
+from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.job_kit import pages
 from memory_anchor.upkeep.leases import RUNNER_FILE
@@ -120,8 +121,9 @@ def create(core: Core, target: Path) -> MadeBackup:
             collections = {name: _write_collection(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.paused():
                 _copy_files(core, parts)
-                if isinstance(core.audit, SqlAudit):
+                if isinstance(core.audit, SqlAudit) and isinstance(core.records, SqlRecords):
                     core.audit.write_files(parts / "files" / AUDIT)
+                    core.records.write_files(parts / "files", but=STAYS)
         manifest: Manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -495,7 +497,10 @@ def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[
             done += len(entries)
             tick(done)
         if isinstance(store, SqlStore):
-            move_in(archive / "files" / AUDIT, SqlAudit(store.database), datetime.fromisoformat(manifest["made_at"]))
+            made_at = datetime.fromisoformat(manifest["made_at"])
+            move_in(archive / "files" / AUDIT, SqlAudit(store.database), made_at)
+            for name in SqlRecords(store.database, lambda: made_at).take_over(archive / "files"):
+                (archive / "files" / name).unlink()
         store.flush()
     except BadInput as error:
         raise StoreDamaged(f"the backup holds what is no memory ({error}); nothing was changed.") from error

@@ -28,9 +28,8 @@ from typing import Protocol
 
 import yaml
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.admin.traces import PurgeTraces, is_retelling
-from memory_anchor.admin.waiting import BATCHES, WaitingBatch, texts_in, unescaped
+from memory_anchor.admin.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.base import nofollow
 from memory_anchor.base.bounded_yaml import check as check_yaml
 from memory_anchor.base.files import remove_durably, write_atomic
@@ -39,7 +38,7 @@ from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.domain.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
-from memory_anchor.domain.ports import Entry
+from memory_anchor.domain.ports import Entry, SmallRecords
 from memory_anchor.domain.rights import Action, check, purge_digest
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.identity.constitution_text import FILE_NAME
@@ -47,7 +46,7 @@ from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
-from memory_anchor.upkeep.job_kit import Upkeep, drop_state, load_state, pages, save_state
+from memory_anchor.upkeep.job_kit import STATES, Upkeep, drop_state, load_state, pages, save_state, state_record
 
 STATE = "purge"
 """Name of the running purge's state: ids of what goes, never a text."""
@@ -223,17 +222,15 @@ class Certificate:
         return sum(len(ids) for ids in self.removed.values())
 
 
-def holders_in(data_dir: Path, records: FileRecords) -> tuple[Holder, ...]:
+def holders_in(data_dir: Path, records: SmallRecords) -> tuple[Holder, ...]:
     """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, copies.
 
-    records: where accepted batches wait.
+    records: where accepted batches wait, jobs keep what they counted, and repeats find their first answers.
     """
     holders: list[Holder] = []
     for folder, files in (
         ("spool", "*"),
         ("contexts", "*"),
-        ("jobs", "*"),
-        (REQUESTS, "*"),
         ("remote/outbox", "*"),
         ("remote/refused", "*"),
         ("evaluations", "run-*.json"),
@@ -241,7 +238,10 @@ def holders_in(data_dir: Path, records: FileRecords) -> tuple[Holder, ...]:
     ):
         if (data_dir / folder).is_dir():
             paths = [path for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
-            holders += [WholeFile(path) for path in paths if path.name != f"{STATE}.json"]  # which names what goes
+            holders += [WholeFile(path) for path in paths]
+    for folder in (STATES, REQUESTS):
+        names = [record.name for record in records.listed(folder)]
+        holders += [WholeRecord(records, name) for name in names if name != state_record(STATE)]  # names what goes
     for folder in ("backups", "evaluations"):
         if (data_dir / folder).is_dir():
             holders += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
@@ -480,7 +480,7 @@ def finish_purge(up: Upkeep, *, at: datetime) -> bool:
 
     Called at the start, before anything is written.
     """
-    state = load_state(up.state_dir, STATE)
+    state = load_state(up.records, STATE)
     if not isinstance(state, dict) or "asked" not in state:
         return False
     by = str(state.get("by", "system"))

@@ -37,6 +37,7 @@ from memory_anchor.domain.ports import AuditLog, CollectionSpec, Entry, HeldLock
 from memory_anchor.domain.where import Where
 from memory_anchor.store.audit_rows import SqlAudit, taken_over
 from memory_anchor.store.database import DATABASE_FILE, Sqlite
+from memory_anchor.store.record_rows import SqlRecords, there_as_files
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.job_kit import pages
 
@@ -94,8 +95,9 @@ def upgrade(
                 new.open_collection(name, CollectionSpec(old.embedders(name)))
             compare_trail(old, trail, now)
             versions = {name: _copied(name, old, new, tick) for name in COLLECTIONS}
+            SqlRecords(database, lambda: now).take_over(data_dir)
             _take_over(trail, SqlAudit(database), {"versions": dict(versions), "kept": kept}, now)
-        names = ("store", AUDIT, OLD_MIRROR)
+        names = ("store", AUDIT, OLD_MIRROR, *there_as_files(data_dir))
         swap_in(data_dir, staging, [name for name in names if (data_dir / name).exists()])
     finally:
         if not (data_dir / JOURNAL).exists():  # else the next start finishes the move

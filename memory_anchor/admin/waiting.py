@@ -1,4 +1,4 @@
-"""Pushed batches that wait and may hold a purged text."""
+"""Small records that may hold a purged text: pushed batches that wait, first answers, what jobs counted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,33 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import retry_on_conflict
+from memory_anchor.domain.ports import SmallRecords
 
 BATCHES = "team/ingest"
 """Folder of a served memory's waiting batches."""
 PURGED_ITEM = {"kind": "purged"}
 """Replaces a purged item in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRecord:
+    """A record that is removed when it holds the text."""
+
+    records: SmallRecords
+    record: str
+
+    @property
+    def name(self) -> str:
+        return self.record.rpartition("/")[2]
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        stored = self.records.read(self.record)
+        if stored is None or not matches(unescaped(stored.content.decode("utf-8", "surrogateescape"))):
+            return 0
+        self.records.delete(self.record, before=None)
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +42,7 @@ class WaitingBatch:
     What is no batch of ours is deleted when it holds the text.
     """
 
-    records: FileRecords
+    records: SmallRecords
     record: str
 
     @property

@@ -4,6 +4,9 @@ Keys, approved texts, proposals and the audit trail are a few kilobytes each and
 any moment: written to a temporary file, fsync'ed, renamed into place, and the folder fsync'ed. `file_lock` is an OS
 lock, which the kernel releases however the holder dies; its file is never deleted. The errors of the operating system
 become ours here and nowhere else.
+
+A folder may be *shared* (`share`): its files are copies of what a database holds, for other machines too. What is
+written, removed or locked there then goes through the database, and `refresh` brings the copies up to date.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, Refused, Unavailable
 
@@ -54,6 +58,53 @@ else:
                 fcntl.fcntl(handle, full)
                 return
         os.fsync(handle)
+
+
+class SharedFolder(Protocol):
+    """A folder whose small files are copies of what a database holds."""
+
+    def shares(self, path: Path) -> bool:
+        """Return whether a file below it is such a copy."""
+        ...
+
+    def refresh(self) -> None:
+        """Bring the copies up to date."""
+        ...
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Keep every other writer out, the copies up to date; what the block changes is stored whole or not at all."""
+        ...
+
+    def change(self, path: Path, content: bytes | None, here: Callable[[], None]) -> None:
+        """Store a file's content (None: it is removed), and change the copy by `here`."""
+        ...
+
+
+_SHARED: dict[Path, SharedFolder] = {}
+
+
+def share(folder: Path, by: SharedFolder | None) -> None:
+    """Let a folder of this process be shared from now on; None: no longer."""
+    if by is None:
+        _SHARED.pop(folder, None)
+    else:
+        _SHARED[folder] = by
+
+
+def refresh(path: Path) -> None:
+    """Bring a shared folder up to date, itself or one above it; any other is as it is."""
+    for folder in (path, *path.parents) if _SHARED else ():
+        if (shared := _SHARED.get(folder)) is not None:
+            shared.refresh()
+            return
+
+
+def shared_at(path: Path) -> SharedFolder | None:
+    """Return who shares a file, None for one of this machine alone."""
+    for folder in path.parents if _SHARED else ():
+        if (shared := _SHARED.get(folder)) is not None:
+            return shared if shared.shares(path) else None
+    return None
 
 
 def file_error(error: OSError, path: Path) -> MemoryAnchorError:
@@ -137,6 +188,10 @@ def file_lock(path: Path) -> Iterator[None]:
 
     Its folder is made private. Keep what is inside short (no prompt, no network): the wait has no bound of its own.
     """
+    if (shared := shared_at(path)) is not None:
+        with shared.lock():
+            yield
+        return
     make_private(path.parent)
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), PRIVATE)
@@ -202,6 +257,14 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bo
 
     An existing file keeps its mode unless `mode` is private. A symbolic link is replaced, never followed.
     """
+    if (shared := shared_at(path)) is not None:
+        shared.change(path, content, lambda: replace_file(path, content, mode=mode, durable=durable))
+        return
+    replace_file(path, content, mode=mode, durable=durable)
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = True) -> None:
+    """Replace a file of this machine alone, as `write_atomic` does."""
     old_mode = _mode_of(path) if mode != PRIVATE else None
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -244,6 +307,9 @@ def replace_durably(temporary: Path, path: Path) -> None:
 
 def remove_durably(path: Path) -> None:
     """Remove a file; it does not come back after a power cut. Raises OSError."""
+    if (shared := shared_at(path)) is not None:
+        shared.change(path, None, lambda: path.unlink(missing_ok=True))
+        return
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
 

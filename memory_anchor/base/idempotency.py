@@ -1,10 +1,10 @@
 """First answers: a request that is sent again, meanwhile or after a kill, has one effect and gets the first answer.
 
 A single write stores its answer in the same batch (`Receipt`), which outlives a kill. This is for the rest. In memory:
-answers that store nothing ("it is pinned already"), and repeats that come while the first is in progress. On disk, a
-file a request: what an action of many writes started from (a note), so that it goes on where it was interrupted with
-the same result, and the answer of such an action (`lasting`). Not synced: the caller is a process of this machine,
-which a power cut ends too. Bounded in number and size; beyond that a repeat is answered like a new request.
+answers that store nothing ("it is pinned already"), and repeats that come while the first is in progress. As records,
+one a request: what an action of many writes started from (a note), so that it goes on where it was interrupted with
+the same result, and the answer of such an action (`lasting`). Files are not synced: the caller is a process of this
+machine, which a power cut ends too. Bounded in number and size; beyond that a repeat is answered like a new request.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from cachetools import LRUCache
 
-from memory_anchor.base.files import read_bounded, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import MemoryAnchorError
+from memory_anchor.domain.errors import MemoryAnchorError, StoreDamaged
+
+if TYPE_CHECKING:
+    from memory_anchor.domain.ports import SmallRecords
 
 A = TypeVar("A")
 FOLDER = "requests"
 ANSWERS_KEPT = 2_000
 ANSWER_CHARS_MAX = 32_000
 """Longer answers are not kept: they only report, and what was changed has its receipts."""
-FILES_KEPT = 256
-FILES_SLACK = 64
-"""How many files more there may be before the oldest are removed together."""
-FILE_BYTES_MAX = 1_000_000
+KEPT = 256
+SLACK = 64
+"""How many more there may be before the oldest are removed together."""
 
 
 class FirstAnswers:
     """Thread-safe; different requests never wait for one another."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """folder: where answers outlive the process, None for memory alone."""
-        self._folder = folder
+    def __init__(self, records: SmallRecords | None = None) -> None:
+        """records: where answers outlive the process, None for memory alone."""
+        self._records = records
         self._lock = threading.Lock()
         self._answers: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
         self._turns: dict[str, tuple[threading.RLock, int]] = {}
@@ -101,18 +101,18 @@ class FirstAnswers:
 
     def _read(self, name: str) -> Json:
         try:
-            content = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX) if self._folder else None
-            return None if content is None else json.loads(content)
-        except (OSError, ValueError, RecursionError):
+            stored = self._records.read(f"{FOLDER}/{name}") if self._records else None
+            return None if stored is None else json.loads(stored.content)
+        except (ValueError, RecursionError, StoreDamaged):
             return None
 
     def _write(self, name: str, value: A) -> None:
         content = json.dumps(value, ensure_ascii=False).encode()
-        if self._folder is None:
+        if (records := self._records) is None:
             return
-        write_atomic(self._folder / name, content, durable=False)
-        with contextlib.suppress(OSError):
-            files = list(self._folder.iterdir())
-            if len(files) > FILES_KEPT + FILES_SLACK:
-                for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)[:-FILES_KEPT]:
-                    file.unlink(missing_ok=True)
+        records.write(f"{FOLDER}/{name}", content, before=None, durable=False)
+        with contextlib.suppress(MemoryAnchorError):
+            stored = records.listed(FOLDER)
+            if len(stored) > KEPT + SLACK:
+                for old in sorted(stored, key=lambda record: record.at)[:-KEPT]:
+                    records.delete(old.name, before=None)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
-from memory_anchor.base.files import SHARED, file_error
+from memory_anchor.base.files import SHARED, file_error, shared_at
 from memory_anchor.domain.errors import Refused
 
 PARTS_MAX = 64
@@ -98,6 +98,14 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
     An existing file keeps its mode. Raises Refused: the file or a folder above it is a link, or it does not lie below
     `root`; nothing was written.
     """
+    path = root / ref
+    if (shared := shared_at(path)) is not None:
+        shared.change(path, content, lambda: _write(root, ref, content, mode))
+        return
+    _write(root, ref, content, mode)
+
+
+def _write(root: Path, ref: PurePath | str, content: bytes, mode: int) -> None:
     path = root / ref
     *above, name = _parts_to_write(root, ref)
     temporary = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"

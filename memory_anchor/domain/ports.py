@@ -344,6 +344,53 @@ class FollowedStore(Protocol):
         """Return the numbers of the collection's versions that fulfil a filter; others' may be among them."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A small named text as it was read. revision: of this content; every write makes another one."""
+
+    name: str
+    content: bytes
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecord:
+    """A small named text in a list. at: when it was written, seconds since 1970."""
+
+    name: str
+    revision: str
+    at: float
+
+
+class SmallRecords(Protocol):
+    """Small named texts that outlive a process, such as `team/ingest/1.json`: replaced whole, listed by folder.
+
+    Revision "": there is no such record. Raises BadInput: a name that is none.
+    """
+
+    def read(self, name: str) -> StoredRecord | None: ...
+
+    def revisions(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the revisions of those that exist; no content is read."""
+        ...
+
+    def write(self, name: str, content: bytes, *, before: str | None, durable: bool = True) -> str:
+        """Write a record where it still has the revision `before` (None: whichever), and return its new one.
+
+        durable: on disk on return; else it survives only a kill of this process.
+        Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
+        """
+        ...
+
+    def delete(self, name: str, *, before: str | None) -> None:
+        """Delete a record where it still has the revision `before` (None: whichever); one that is gone stays so."""
+        ...
+
+    def listed(self, folder: str) -> list[ListedRecord]:
+        """Return what is below a folder, by name."""
+        ...
+
+
 class Embedder(Protocol):
     """Turns text into L2-normalised rows. Deterministic, thread-safe; the first call may load the model."""
 

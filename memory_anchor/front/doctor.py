@@ -51,6 +51,7 @@ from memory_anchor.runtime import engine, wire
 if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.settings import Settings
+    from memory_anchor.store.audit_rows import LocalTrail
 
 PROBE_TIMEOUT_S = 60.0
 COMMAND = re.compile(r"`(memory-anchor [^`]{1,200})`")
@@ -233,14 +234,13 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
     """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
     from memory_anchor.admin import nightly
     from memory_anchor.front.cli.output import local_time
-    from memory_anchor.store.audit_rows import LocalTrail
 
     backups = nightly.listed(data_dir)
     often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
     if not backups:
         is_new = settings.backup.every_h == 0
         with contextlib.suppress(MemoryAnchorError):  # the store says it
-            is_new |= not LocalTrail(data_dir).size()
+            is_new |= not _trail(data_dir).size()
         state: State = "ok" if is_new else "warning"
         return Check("backups", state, f"none yet; {often}", "" if is_new else "memory-anchor backup create")
     last = backups[-1]
@@ -251,12 +251,29 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
     return Check("backups", "ok", finding)
 
 
+def _trail(data_dir: Path) -> LocalTrail:
+    """Return the trail where the settings have it; where they cannot be read, the directory's own."""
+    from memory_anchor.front.cli.passphrase import audit_trail
+    from memory_anchor.store.audit_rows import LocalTrail
+
+    try:
+        return audit_trail(data_dir)
+    except BadInput:
+        return LocalTrail(data_dir)
+
+
 def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
     """Yield an unfinished purge, which the next process to open the store finishes."""
+    from memory_anchor.adapters.file_records import FileRecords
     from memory_anchor.admin.purge import STATE
+    from memory_anchor.store.record_rows import SqlRecords
     from memory_anchor.upkeep.job_kit import load_state
 
-    state = load_state(data_dir / "jobs", STATE)
+    state = None
+    with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
+        database = _trail(data_dir).database
+        records = FileRecords(data_dir) if database is None else SqlRecords(database, SystemClock().now)
+        state = load_state(records, STATE)
     if isinstance(state, dict) and "asked" in state:
         finding = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
         finding += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"
@@ -276,18 +293,16 @@ def _salvaged(data_dir: Path) -> Iterator[Check]:
 def _upgraded(data_dir: Path) -> Iterator[Check]:
     """Yield where the store before an upgrade is kept, and how a human who is content removes it."""
     from memory_anchor.admin.upgrade import kept_side
-    from memory_anchor.store.audit_rows import LocalTrail
 
     with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
-        if (folder := kept_side(data_dir, LocalTrail(data_dir))) is not None:
+        if (folder := kept_side(data_dir, _trail(data_dir))) is not None:
             yield Check("upgrade", "ok", f"the store before the upgrade is kept in {folder}", f"rm -r {folder}")
 
 
 def _audit(data_dir: Path) -> Check:
-    from memory_anchor.store.audit_rows import LocalTrail
 
     try:
-        trail = LocalTrail(data_dir)
+        trail = _trail(data_dir)
         broken, size = trail.verify(), trail.size()
     except MemoryAnchorError as error:
         return failed("audit", error)
@@ -300,10 +315,9 @@ def _audit(data_dir: Path) -> Check:
 def _human_key(data_dir: Path) -> Check:
     """Return whether the key here is the first that a human made, with the fingerprint shown at `init`."""
     from memory_anchor.identity.keys import KeyRing
-    from memory_anchor.store.audit_rows import LocalTrail
 
     try:
-        keys = KeyRing(data_dir / "identity", LocalTrail(data_dir))
+        keys = KeyRing(data_dir / "identity", _trail(data_dir))
         warning, fingerprint = keys.warning(), keys.fingerprint()
     except MemoryAnchorError as error:
         return failed("human key", error)
@@ -368,11 +382,10 @@ def _constitution(data_dir: Path) -> Check:
 def _last_approval(schema: IdentitySchema, data_dir: Path) -> str:
     """Return the audit record of the last approved text where no text is in force: it may be made up."""
     from memory_anchor.identity.approved import numbers_of
-    from memory_anchor.store.audit_rows import LocalTrail
 
     if not schema.initialised or schema.load().entries:
         return ""
-    records = LocalTrail(data_dir).records("constitution.")
+    records = _trail(data_dir).records("constitution.")
     last = max((row for row in records if numbers_of([row], schema.project_id)), key=lambda row: row["n"], default=None)
     if last is None:
         return ""

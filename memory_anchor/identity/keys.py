@@ -40,7 +40,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from memory_anchor.base.files import make_private, read_bounded, write_atomic
+from memory_anchor.base.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.json_values import Json, parsed, whole
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.domain.requests.checks import text as checked_text
@@ -133,8 +133,9 @@ class RefusedTries:
     def take(self) -> str:
         """Return one sentence about the refused tries, "" for none, and reset the count."""
         count, since, last = self._read()
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, MemoryAnchorError):
+            if count:
+                remove_durably(self._path)
         if not count or since is None or last is None:
             return ""
         if count == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -22,6 +22,7 @@ from memory_anchor.adapters.embedders import (
 )
 from memory_anchor.adapters.system import SettableClock, SystemClock
 from memory_anchor.base.files import make_private
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import COLLECTIONS
@@ -125,8 +126,9 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, tra
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
     from memory_anchor.adapters.edge_index import EdgeIndex
-    from memory_anchor.store.database import DATABASE_FILE, open_database
+    from memory_anchor.store.database import DATABASE_FILE
     from memory_anchor.store.index_follower import space_above
+    from memory_anchor.store.postgresql import Postgresql, open_database
     from memory_anchor.store.sql_store import SqlStore
 
     if url in ("", "sqlite"):
@@ -135,7 +137,14 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, tra
     sync_ms = chosen.sync_ms if chosen.sync == "batch" else 0
     database = open_database(url or "sqlite", data_dir / DATABASE_FILE, reserve_bytes=reserve_bytes, sync_ms=sync_ms)
     opened = SqlStore(database)
-    if opened.kind == "sqlite":
+    if isinstance(database, Postgresql):
+        if chosen.kind == "qdrant":
+            from memory_anchor.adapters.store_index import StoreIndex
+
+            server, lease = server_store(chosen), partial(database.holds, "index")
+            name = f"qdrant:{stable_hash(chosen.url or chosen.path)[:16]}"
+            opened.keep_index(StoreIndex(name, server), leads=lease, close=server.close)
+    else:
         index = EdgeIndex(data_dir / "index")
         opened.keep_index(index, has_space=space_above(index.folder, reserve_bytes, more=index.still_to_allocate))
     return opened

@@ -27,8 +27,8 @@ from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.admin.checks import repair_at_start
 from memory_anchor.base.durability import Durability, SyncedLock
-from memory_anchor.base.files import make_private, remove_durably, write_atomic
-from memory_anchor.base.idempotency import FOLDER, FirstAnswers
+from memory_anchor.base.files import make_private, refresh, remove_durably, write_atomic
+from memory_anchor.base.idempotency import FirstAnswers
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.parallel_calls import call_circuit
 from memory_anchor.base.pausing import pause_of
@@ -60,6 +60,7 @@ from memory_anchor.domain.ports import (
     LanguageModel,
     MemoryStore,
     Reranker,
+    SmallRecords,
     Snapshot,
 )
 from memory_anchor.domain.requests import checks
@@ -89,11 +90,13 @@ from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
+from memory_anchor.store.record_rows import SqlRecords
+from memory_anchor.store.shared_files import SharedFiles, is_served_by_many
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.disagreements import RecalledTogether
-from memory_anchor.upkeep.job_kit import Upkeep, load_state
+from memory_anchor.upkeep.job_kit import Upkeep, load_state, state_record
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
-from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
+from memory_anchor.upkeep.leases import JOBS, RUNNER_FILE, Lease, lease_of
 from memory_anchor.upkeep.registry import JobCalls, all_jobs, with_interval
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
@@ -149,13 +152,18 @@ class Core:
     def __init__(self, settings: Settings, *, data_dir: Path, adapters: Adapters) -> None:
         self.settings, self.data_dir, self.clock = settings, data_dir, adapters.clock
         self.test_clock = adapters.test_clock
-        self.records = FileRecords(data_dir)
         self.started_at = self.clock.now()
         self._closed = False
         self.new_id = Ids(self.clock).new
+        self._store = adapters.store
         self._database = adapters.store.database if isinstance(adapters.store, SqlStore) else None
+        rows = SqlRecords(self._database, self.clock.now) if self._database is not None else None
+        self.records: SmallRecords = rows or FileRecords(data_dir)
         self._durability = Durability()
         self.audit = self._trail()
+        self._shared = SharedFiles(data_dir, rows, self._files_changed) if rows and is_served_by_many(rows) else None
+        if self._shared is not None:
+            self._shared.begin()
         self.projects = Projects(data_dir / "projects.json", self.new_id, joined=self._joined)
         self.reports = ContextReports(data_dir / "contexts", now=self.clock.now, new_id=self.new_id)
         self._challenges = Challenges(new_token)
@@ -176,8 +184,8 @@ class Core:
         self.scheduler = Scheduler(
             [with_interval(job, hours) for job in all_jobs(calls)],
             self.upkeep,
-            state_file=data_dir / "jobs.json",
-            lease=StoreLease(adapters.store, SystemClock(), self._runner_id()),
+            records=self.records,
+            lease=self.lease(JOBS),
         )
         self.running = self.services.extensions
         self.running |= {one.name: one.start(self) for one in installed() if one.start is not None}
@@ -196,6 +204,10 @@ class Core:
         make_private(path.parent)  # what says that the trail of this directory is a file
         return JsonlAudit(path, durability=self._durability)
 
+    def _files_changed(self, names: set[str]) -> None:
+        if "projects.json" in names:
+            self.projects.file_changed()
+
     def _writers_lock(self) -> AbstractContextManager[bool | None]:
         return SyncedLock(self._durability) if self._database is None else UnitLock(self._database)
 
@@ -203,13 +215,14 @@ class Core:
         """Return what counts the writes to the store, None where others write to it too."""
         return self._database.rows_written if isinstance(self._database, Sqlite) else None
 
-    def _runner_id(self) -> str:
-        return runner_id(self.data_dir / RUNNER_FILE, self.new_id)
+    def lease(self, name: str) -> Lease:
+        """Return the right to do what one of several processes on a memory does: run jobs, work off batches."""
+        return lease_of(self._store, SystemClock(), self.data_dir / RUNNER_FILE, self.new_id, name)
 
     def _make_services(self, adapters: Adapters) -> Services:
         """Return what every project of this process shares."""
         settings, store, embedder = self.settings, adapters.store, adapters.embedder
-        tags = TagNeighbours(lambda: load_state(self.data_dir / "jobs", TAG_STATE))
+        tags = TagNeighbours(lambda: load_state(self.records, TAG_STATE))
         meaning = QueryEmbedder(embedder, local=adapters.local, prompt=adapters.prompt)
         searcher = self._make_searcher(adapters, meaning, tags)
         records = Records(
@@ -253,14 +266,14 @@ class Core:
             learner=ConversationLearner(facts, events, self._message_rows, self.nearness.embedder),
             active=ActiveContext(self.clock, self._end_evicted),
             searcher=searcher,
-            usage=UsageBuffer(store, self.clock, records.lock, tally_file=self.data_dir / "usage.json"),
+            usage=UsageBuffer(store, self.clock, records.lock, records=self.records),
             nearness=self.nearness,
             paused=self._paused,
             monotonic=time.monotonic,
             activation=searcher.activation,
             tag_neighbours=tags,
             recalled_together=recalled,
-            answers=FirstAnswers(self.data_dir / FOLDER),
+            answers=FirstAnswers(self.records),
             project_note=self.projects.note,
         )
 
@@ -290,7 +303,7 @@ class Core:
             settings=settings,
             asks_user=services.asks_user(settings),
             activation=shared.activation,
-            state_dir=self.data_dir / "jobs",
+            records=self.records,
             tags=shared.tag_neighbours,
             recalled=shared.recalled_together,
             yield_to_requests=self.foreground.wait_until_quiet,
@@ -303,6 +316,7 @@ class Core:
 
     def anchor(self, actor: Actor) -> MemoryAnchor:
         """Return the `MemoryAnchor` of one caller: the project by its folder, missing names from the settings."""
+        refresh(self.data_dir)
         project_id, root = self.projects.of(actor.project_dir)
         project_id = checks.project_id(actor.project or self.settings.scope.project or project_id)
         name = actor.scope.agent or self.settings.scope.agent or "agent"
@@ -464,13 +478,15 @@ class Core:
         self.services.store.flush()
         if isinstance(self.audit, SqlAudit):
             self.audit.close()
+        if self._shared is not None:
+            self._shared.end()
         self.services.store.close()
         self.quarantine.close()
 
     def clear_tags(self) -> None:
         """Forget which tags occur together until the job counts them again: tags of erased memories must not stay."""
         self.services.tag_neighbours.clear()
-        (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
+        self.records.delete(state_record(TAG_STATE), before=None)
 
     def _embed_some(self) -> int:
         with in_background():

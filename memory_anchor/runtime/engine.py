@@ -212,7 +212,8 @@ def _claim(data: Path) -> DirectoryLock:
         time.sleep(HAND_OVER_PAUSE_S)
     raise StoreBusy(
         f"{in_use(data, busy.holder)}; nothing was changed. Use the address it printed, or end it with "
-        "`memory-anchor engine stop` and try again.",
+        "`memory-anchor engine stop` and try again. Several servers of one memory need PostgreSQL (`database.url`) and "
+        "a `data_dir` each.",
         busy.holder,
     ) from busy
 

@@ -17,7 +17,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
@@ -44,6 +44,7 @@ from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.store.audit_rows import LocalTrail, SqlAudit, move_in
 from memory_anchor.store.database import DATABASE_FILE, end_of
+from memory_anchor.store.record_rows import SqlRecords, there_as_files
 from memory_anchor.store.salvaging import Readable, readable
 from memory_anchor.store.sql_store import SqlStore
 
@@ -186,12 +187,12 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
 
     new = staging / "new"
     new.mkdir(mode=0o700)
-    lines = found.lines if found is not None else None
-    if lines is None and (data_dir / AUDIT).is_dir():
+    if found is None and (data_dir / AUDIT).is_dir():
         shutil.copytree(data_dir / AUDIT, staging / AUDIT)
-    _fill(open_store(settings, new, lock), collections, lines, staging / AUDIT, now)
+    _fill(open_store(settings, new, lock), collections, found, data_dir, staging / AUDIT, now)
     shutil.rmtree(staging / "scratch", ignore_errors=True)
     old = [name for name in ("store", "index", AUDIT, OLD_MIRROR) if (data_dir / name).exists()]
+    old += there_as_files(data_dir)
     report.changed, report.replaced = True, backup.swap_in(data_dir, staging, old)
     write_atomic(Path(report.replaced) / ACCOUNT_FILE, json.dumps(report.to_json(), indent=1).encode())
     _record_in_audit(data_dir, report, now)
@@ -452,11 +453,12 @@ def _latest(memory_id: str, version: int, trail: _Trail) -> _Written | None:
 def _fill(
     store: MemoryStore,
     collections: list[_SalvagedCollection],
-    lines: Sequence[tuple[bytes, bool]] | None,
+    found: Readable | None,
+    data_dir: Path,
     audit: Path,
     now: datetime,
 ) -> None:
-    """lines: of the trail of a database; audit: a copy of the folder of a trail in a file."""
+    """found: in a database, with its trail and its records; audit: a copy of the folder of a trail in a file."""
     try:
         for collection in collections:
             store.open_collection(collection.name, collection.spec)
@@ -465,7 +467,13 @@ def _fill(
                 store.put(collection.name, entries[start : start + BATCH])
         if isinstance(store, SqlStore):
             rows = SqlAudit(store.database)
-            rows.take_over(lines) if lines is not None else move_in(audit, rows, now)
+            if found is None:
+                move_in(audit, rows, now)
+                SqlRecords(store.database, lambda: now).take_over(data_dir)
+            else:
+                rows.take_over(found.lines)
+                for name, content in found.records.items():
+                    SqlRecords(store.database, lambda: now).write(name, content, before=None)
             rows.close()
         store.flush()
     finally:

@@ -32,7 +32,8 @@ from memory_anchor.base.files import make_private, sync_folder, sync_tree
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.ports import AuditRecord
-from memory_anchor.store.database import DATABASE_FILE, Database, file_id, open_database
+from memory_anchor.store.database import DATABASE_FILE, Database, file_id
+from memory_anchor.store.postgresql import open_database
 
 if TYPE_CHECKING:
     from memory_anchor.store.group_commit import SqlLink, Value
@@ -314,6 +315,17 @@ class LocalTrail:
         reads = self._reads()
         is_new = not self._is_file and not self._in_file.path.parent.exists()
         return self._rows_of_today() if is_new and reads is self._in_file else reads
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines write to it too."""
+        return bool(self._url) and not self._is_file
+
+    @property
+    def database(self) -> Database | None:
+        """The database that the trail is in, None while it is a file."""
+        reads = self._reads()
+        return reads.database if isinstance(reads, SqlAudit) else None
 
     def close(self) -> None:
         if self._rows is not None:

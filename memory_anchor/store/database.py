@@ -29,17 +29,15 @@ from typing import TypeVar, cast
 
 from memory_anchor.base.files import file_error, make_private, sync_file, sync_folder
 from memory_anchor.domain.errors import (
-    BadInput,
     DiskFull,
     MemoryAnchorError,
     Mending,
     StoreBusy,
     StoreDamaged,
     Unavailable,
-    extra_missing,
 )
 from memory_anchor.store.group_commit import MOST, CommitFailed, GroupCommit, Row, SqlConnection, SqlLink, Value
-from memory_anchor.store.tables import LAYOUT, POSTGRESQL, SQLITE, SqlDialect
+from memory_anchor.store.tables import LAYOUT, SQLITE, SqlDialect
 
 T = TypeVar("T")
 IN_MEMORY = Path(":memory:")
@@ -62,8 +60,6 @@ END_SQL = """select (select coalesce(max(n), 0) from (select max(changed) as n f
 _BLOCK_BYTES = 512
 _NOT_OURS = ("malformed JSON", "no such column", "no such table", "no such index", "table ", "unrecognized token")
 """How SQLite says that a text, or the text of a table's definition, is not the one that we wrote."""
-_ADVISORY_LOCK = 0x6D656D6F7279
-"""The key of the lock of every write: "memory"."""
 
 
 class Database(ABC):
@@ -163,6 +159,13 @@ class Database(ABC):
                 self._put_back(link)
 
     def rows(self, sql: str, values: tuple[str | int | float | bytes | None, ...] = ()) -> list[Row]:
+        """Return the rows of a query; asked once more where the connection was found dead."""
+        with self.reading() as link:
+            try:
+                return link.rows(sql, values)
+            except Exception:
+                if self.is_alive(link) or link is self.groups.inside:
+                    raise
         with self.reading() as link:
             return link.rows(sql, values)
 
@@ -271,7 +274,7 @@ class Sqlite(Database):
         self._checkpoints = _Checkpoints(self._checkpointed, self._sync_log if sync_ms else None, sync_ms)
         if self._is_file:
             self._make_file()
-        if not self._is_file or not self.rows("select 1 from sqlite_master where name = 'meta'"):
+        if not self._is_file or not self.rows("select 1 from sqlite_master where name = 'record'"):
             self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
         self._check_layout()
         self._file_id = file_id(path)
@@ -360,6 +363,8 @@ class Sqlite(Database):
         return _SqliteLink(raw, mark=self.dialect.mark)
 
     def translated(self, error: BaseException) -> MemoryAnchorError | None:
+        if isinstance(error, UnicodeDecodeError):  # in SQLite's own words about a damaged definition of a table
+            return self._damaged("no text")
         if not isinstance(error, sqlite3.Error):
             return None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -369,16 +374,19 @@ class Sqlite(Database):
         if code == sqlite3.SQLITE_FULL:
             return DiskFull(f"{self.place} has no room; nothing was written, free some space and retry.")
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_NOT_OURS):
-            return StoreDamaged(
-                f"{self.place} cannot be read ({name}); nothing was changed. "
-                "`memory-anchor doctor --salvage` brings back what can be read.",
-                Mending.SALVAGE,
-            )
+            return self._damaged(name)
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return Unavailable(
                 f"{self.place} cannot be used ({name}); whether the last write is stored is unknown: look at the disk."
             )
         return None
+
+    def _damaged(self, why: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"{self.place} cannot be read ({why}); nothing was changed. "
+            "`memory-anchor doctor --salvage` brings back what can be read.",
+            Mending.SALVAGE,
+        )
 
     def _checkpointed(self, mode: str, wait_ms: int) -> bool:
         """Copy the log into the file; return whether somebody still needed the log.
@@ -519,73 +527,3 @@ class _Checkpoints:
             with contextlib.suppress(sqlite3.Error):
                 self._checkpoint("passive" if is_written else "truncate", 0)
             is_short = not is_written
-
-
-class Postgresql(Database):
-    """A database on a server. Waits for the lock of writes at most `WAIT_MS`."""
-
-    dialect = POSTGRESQL
-
-    def __init__(self, url: str) -> None:
-        """url: as libpq reads it. Raises Unavailable: no server, no access, or the extra `server` is missing."""
-        try:
-            import psycopg
-        except ImportError:
-            raise extra_missing("server", "database.url postgresql") from None
-        self._url, self._psycopg = url, psycopg
-        self.place = "the PostgreSQL database"
-        super().__init__(("begin", f"select pg_advisory_xact_lock({_ADVISORY_LOCK})"))
-        self.prepare()
-        self._check_layout()
-
-    def connect(self, *, writes: bool) -> SqlLink:
-        options = f"-c lock_timeout={WAIT_MS} -c default_transaction_read_only={'off' if writes else 'on'}"
-        raw = self._psycopg.connect(self._url, autocommit=True, connect_timeout=WAIT_MS // 1_000, options=options)
-        in_transaction = self._psycopg.pq.TransactionStatus.INTRANS
-        return SqlLink(
-            cast("SqlConnection", raw),
-            mark=self.dialect.mark,
-            in_transaction=lambda: raw.info.transaction_status == in_transaction,
-        )
-
-    def translated(self, error: BaseException) -> MemoryAnchorError | None:
-        errors = self._psycopg.errors
-        if isinstance(error, UnicodeDecodeError | errors.DataCorrupted | errors.IndexCorrupted):
-            return StoreDamaged(f"{self.place} cannot be read ({type(error).__name__}); restore it from a dump.")
-        if isinstance(error, errors.DiskFull):
-            return DiskFull(f"{self.place} has no room; nothing was written, free some space there and retry.")
-        if isinstance(error, errors.LockNotAvailable):
-            return StoreBusy(f"{self.place} is being written by another engine; nothing was written, try again.")
-        if isinstance(error, errors.DataError):
-            return BadInput(f"{self.place} refuses a value ({type(error).__name__}): a NUL is no text.")
-        if isinstance(error, self._psycopg.OperationalError | errors.ReadOnlySqlTransaction):
-            return Unavailable(
-                f"{self.place} does not answer ({type(error).__name__}); whether the last write is stored is unknown."
-            )
-        return None
-
-    def wipe(self) -> None:
-        """Let the server use the room again. Its own log and its backups are the server's (docs/store.md)."""
-        with contextlib.closing(self.connect(writes=True).raw) as raw:
-            for table in ("version", "term", "vec", "used"):
-                raw.cursor().execute(f"vacuum {table}", ())
-
-    def size_bytes(self) -> int:
-        ((size,),) = self.rows("select pg_database_size(current_database())")
-        return int(size or 0)
-
-    def faults(self) -> list[str]:
-        """The server has checksums of its own, where it was set up with them."""
-        return []
-
-
-def open_database(url: str, default: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> Database:
-    """Return the database that `database.url` names. default: the file of `sqlite`; the others as of `Sqlite`.
-
-    Raises BadInput: neither `sqlite` nor an address of PostgreSQL.
-    """
-    if url.startswith(("postgresql://", "postgres://")):
-        return Postgresql(url)
-    if url != "sqlite":
-        raise BadInput("database.url is neither 'sqlite' nor postgresql://HOST/NAME; the value is not shown")
-    return Sqlite(default, reserve_bytes=reserve_bytes, sync_ms=sync_ms)

@@ -179,7 +179,16 @@ class GroupCommit:
             self.waiting += more
 
     def _begun(self) -> _OpenGroup:
+        """Begin a transaction; on a new connection where the one at hand died while nobody used it."""
         link = self._link()
+        try:
+            return self._begun_on(link)
+        except Exception:
+            if (another := self._link()) is link:
+                raise
+            return self._begun_on(another)
+
+    def _begun_on(self, link: SqlLink) -> _OpenGroup:
         try:
             for statement in self._begin:
                 link.rows(statement) if statement.startswith("select") else link.run(statement)

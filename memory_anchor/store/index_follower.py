@@ -70,9 +70,11 @@ class IndexFollower:
         *,
         has_space: Callable[[], bool] = lambda: True,
         rest_s: float = REST_S,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        """leads: whether this process brings the index after the store, of several on one store."""
         self._source, self._index, self._embedders = source, index, embedders
-        self._has_space, self._rest_s = has_space, rest_s
+        self._has_space, self._rest_s, self._leads = has_space, rest_s, leads
         self._woken, self._stopped = threading.Event(), threading.Event()
         self._session = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -111,6 +113,8 @@ class IndexFollower:
 
     def _step(self) -> float | None:
         """Do what is due; return for how long to wait for another write, None for as long as it takes."""
+        if not self._leads():
+            return self._rest_s
         mark = self._watermark()
         waiting = self._source.last_change() - mark.at
         is_sound = not mark.is_open and mark.files == self._index.fingerprint()

@@ -20,6 +20,7 @@ from memory_anchor.domain.ports import EmbedderIdentity, Entry
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import END_SQL, IN_MEMORY, Sqlite, end_of
 from memory_anchor.store.group_commit import Row, SqlConnection, SqlLink
+from memory_anchor.store.record_rows import checksum_of
 from memory_anchor.store.sql_store import identities_of
 from memory_anchor.store.tables import LAYOUT, SELECTED, SELECTED_COUNT, STORED, VECTOR, memory_of, vectors_of
 
@@ -35,6 +36,7 @@ class Readable:
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     embedders: dict[str, dict[str, EmbedderIdentity]] = field(default_factory=dict)
     lines: list[tuple[bytes, bool]] = field(default_factory=list)
+    records: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = True
 
 
@@ -62,6 +64,11 @@ def readable(file: Path, scratch: Path) -> Readable:
             _take(row, found)
         for _, raw_line, is_imported in _rows(link, "line, record, imported", "audit", "line", most, found):
             found.lines.append((raw_line if isinstance(raw_line, bytes) else str(raw_line).encode(), is_imported == 1))
+        for _, name, content, crc in _rows(link, "rowid, name, content, crc", "record", "rowid", most, found):
+            if isinstance(content, bytes) and checksum_of(str(name), content) == crc:
+                found.records[str(name)] = content
+            elif content is not None:
+                found.is_whole = False
     finally:
         raw.close()
     return found

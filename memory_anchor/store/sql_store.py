@@ -28,6 +28,7 @@ from memory_anchor.domain.where import Where
 from memory_anchor.store.index_follower import FOLLOWED as FOLLOWED_BESIDE
 from memory_anchor.store.index_follower import IndexFollower
 from memory_anchor.store.point_source import PointSource
+from memory_anchor.store.record_rows import record_faults
 from memory_anchor.store.tables import (
     COLUMNS,
     FOLLOWED,
@@ -88,6 +89,7 @@ class SqlStore:
         self.searched_by: CandidateSearch | None = None
         database.groups.undone = self._undone
         self.beside: IndexFollower | None = None
+        self._close_index: Callable[[], None] = lambda: None
 
     # --- collections -----------------------------------------------------------------------------------------------
 
@@ -348,6 +350,7 @@ class SqlStore:
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each damage: what the database finds, then each version whose checksum is wrong."""
         yield from self.database.faults()
+        yield from record_faults(self.database)
         last = 0
         while rows := self.database.rows(
             f"select {SELECTED}, {VECTOR}, version.seq from {STORED} left join vec on vec.seq = version.seq "
@@ -367,15 +370,25 @@ class SqlStore:
     def size_bytes(self) -> int:
         return self.database.size_bytes()
 
-    def keep_index(self, index: SearchIndex, *, has_space: Callable[[], bool]) -> None:
+    def keep_index(
+        self,
+        index: SearchIndex,
+        *,
+        has_space: Callable[[], bool] = lambda: True,
+        leads: Callable[[], bool] = lambda: True,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
         """Keep an index beside this store by a thread, from when the collections are open until it closes."""
-        self.beside = IndexFollower(PointSource(self.database), index, self.embedders, has_space=has_space)
+        source = PointSource(self.database)
+        self.beside = IndexFollower(source, index, self.embedders, has_space=has_space, leads=leads)
+        self._close_index = close
         self.database.written = self.beside.wake
 
     def close(self) -> None:
         self.database.close()
         if self.beside is not None:
             self.beside.close()
+            self._close_index()
         self.database.close()
 
     # --- helpers -----------------------------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ create table if not exists used(seq {key} primary key references version(seq) on
 create table if not exists gone(changed {key} primary key, collection {text} not null, point {blob} not null);
 create table if not exists audit(line {key} primary key, kind {text} not null, imported bigint not null,
   record {blob} not null);
+create table if not exists record(name {text} primary key, changed bigint not null unique, at bigint not null,
+  crc bigint not null, content {blob});
 create table if not exists lease(name {text} primary key, holder {text} not null, ends bigint not null){packed}
 """
 """Times are microseconds since 1970, UTC. Each index is a page more that a save writes, so a row's terms are found by

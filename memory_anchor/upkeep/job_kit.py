@@ -14,16 +14,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memory_anchor.base.files import make_private, remove_durably, write_atomic
 from memory_anchor.base.json_values import Json, Record, parsed
 from memory_anchor.base.request_gate import FairLock
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings
-from memory_anchor.domain.errors import retry_on_conflict
+from memory_anchor.domain.errors import MemoryAnchorError, retry_on_conflict
 from memory_anchor.domain.model import HISTORY, Memory, MemoryType, Scope, Status
-from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore, VersionReader
+from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore, SmallRecords, VersionReader
 from memory_anchor.domain.versions import Revision
 from memory_anchor.domain.where import Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""
+STATES = "jobs"
+"""The folder of the records in which jobs store what they can compute again."""
 BATCH = 25
 """Revisions per write, two points each: a few milliseconds of store time, so that no search waits longer."""
 PAGE = 50
@@ -52,7 +52,7 @@ PLANNED_SHOWN = 1_000
 class Upkeep:
     """The ports of a job. lock: taken by every writer of this store. on_write: gets what was written, for searches.
 
-    state_dir: for what jobs can compute again (progress, tables); None stores nothing. segment: events of a
+    records: for what jobs can compute again (progress, tables); None stores nothing. segment: events of a
     conversation in order -> the same grouped by topic. extract: saves the facts in them and returns how many; a repeat
     must save nothing twice. tags: replaced when tags were counted. recalled: what searches showed together. asks_user:
     types whose contradictions wait for the user. yield_to_requests: returns when no request waits for an answer, or
@@ -69,7 +69,7 @@ class Upkeep:
     settings: Settings = field(default_factory=Settings)
     asks_user: frozenset[MemoryType] = frozenset()
     activation: ActivationSettings = DEFAULTS
-    state_dir: Path | None = None
+    records: SmallRecords | None = None
     segment: Callable[[Sequence[Memory]], Sequence[Sequence[Memory]]] | None = None
     extract: Callable[[Sequence[Memory]], int] | None = None
     tags: TagNeighbours | None = None
@@ -244,27 +244,30 @@ def new_entry(memory: Memory) -> Entry:
     return Entry(memory, {}, searched_words(memory))
 
 
-def load_state(state_dir: Path | None, name: str) -> Json:
+def state_record(name: str) -> str:
+    """Return the name of the record that holds what a job stored under this name."""
+    return f"{STATES}/{name}.json"
+
+
+def load_state(records: SmallRecords | None, name: str) -> Json:
     """Return what a job stored under this name, None when there is nothing or it is damaged."""
-    if state_dir is None:
-        return None
     try:
-        return parsed((state_dir / f"{name}.json").read_bytes())
-    except (OSError, ValueError):
+        stored = records.read(state_record(name)) if records is not None else None
+        return parsed(stored.content) if stored is not None else None
+    except (ValueError, MemoryAnchorError):
         return None
 
 
 def save_state(up: Upkeep, name: str, state: Record) -> None:
-    """Store JSON under this name, replaced atomically."""
-    if up.state_dir is not None:
-        make_private(up.state_dir)
-        write_atomic(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
+    """Store JSON under this name, replaced whole; in a database with the unit that it is called in."""
+    if up.records is not None:
+        up.records.write(state_record(name), json.dumps(state, ensure_ascii=False).encode(), before=None)
 
 
 def drop_state(up: Upkeep, name: str) -> None:
     """Remove what was stored under this name, durable on return."""
-    if up.state_dir is not None:
-        remove_durably(up.state_dir / f"{name}.json")
+    if up.records is not None:
+        up.records.delete(state_record(name), before=None)
 
 
 def batches(changes: Iterable[Change]) -> Iterable[Sequence[Change]]:

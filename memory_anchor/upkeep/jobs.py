@@ -1,7 +1,7 @@
 """The scheduler: overdue jobs run at engine start, later ones when due, one runner per store.
 
 A job is a bounded, resumable, idempotent function of (ports, instant, limits) that returns a report. When each last ran
-is in one small JSON file, replaced atomically: losing it only makes jobs run once more, which changes nothing. The
+is one small record: losing it only makes jobs run once more, which changes nothing. The
 instant is an argument everywhere, so that tests can move time. A failure of ours is recorded and the next job runs; a
 bug ends the loop with its traceback, since repeating it nightly would hide it.
 """
@@ -14,16 +14,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
-from memory_anchor.base.files import write_atomic
 from memory_anchor.base.request_gate import in_background
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
-from memory_anchor.domain.ports import Clock
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreBusy, StoreDamaged, Unavailable, report
+from memory_anchor.domain.ports import Clock, SmallRecords
 from memory_anchor.upkeep.job_kit import UNLIMITED, JobReport, Limits, Upkeep
 from memory_anchor.upkeep.leases import Lease, NoLease
 
-STATE_FILE = "jobs.json"
+STATE_RECORD = "jobs.json"
 CHECK_EVERY_S = 60.0
 SETTLE_S = 8.0
 """From the start until overdue jobs run: the request that started the engine is answered first."""
@@ -62,10 +60,12 @@ class JobState:
 class Scheduler:
     """Runs jobs of one store. lease: needed to run anything, so that a second process gets StoreBusy."""
 
-    def __init__(self, jobs: Sequence[Job], upkeep: Upkeep, *, state_file: Path, lease: Lease | None = None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], upkeep: Upkeep, *, records: SmallRecords, lease: Lease | None = None
+    ) -> None:
         self._jobs = {job.name: job for job in jobs}
         self._upkeep = upkeep
-        self._state_file = state_file
+        self._records = records
         self._lease = lease or NoLease()
         self._running = threading.Lock()
         self._stop = threading.Event()
@@ -83,7 +83,7 @@ class Scheduler:
 
     def stats(self) -> dict[str, JobState]:
         """Return the state of every job, also of those that never ran."""
-        states = _load(self._state_file)
+        states = _load(self._records)
         return {name: states.get(name, JobState()) for name in self._jobs}
 
     def due(self, at: datetime) -> list[Job]:
@@ -201,14 +201,14 @@ class Scheduler:
     def _run(self, job: Job, at: datetime, limits: Limits) -> JobReport:
         should_stop = limits.should_stop
         limits = replace(limits, should_stop=lambda: should_stop() or not (limits.dry_run or self._lease.held()))
-        states = _load(self._state_file)
+        states = _load(self._records)
         state = states.get(job.name, JobState())
         try:
             with in_background():
                 job_report = job.run(self._upkeep, at, limits)
         except MemoryAnchorError as error:
             states[job.name] = replace(state, failures=state.failures + 1, last_failure=report(error).code)
-            _save(self._state_file, states)
+            _save(self._records, states)
             raise
         if not limits.dry_run:
             cut_short = limits.should_stop() and job_report.left
@@ -220,7 +220,7 @@ class Scheduler:
                 last_changed=job_report.changed,
                 left=job_report.left,
             )
-            _save(self._state_file, states)
+            _save(self._records, states)
         return job_report
 
 
@@ -235,10 +235,10 @@ def _is_due(job: Job, state: JobState, at: datetime) -> bool:
     return state.last_at is None or at - state.last_at >= job.every or state.last_at > at + job.every
 
 
-def _load(path: Path) -> dict[str, JobState]:
-    """Return the states in the file, none if it is missing or damaged."""
+def _load(records: SmallRecords) -> dict[str, JobState]:
+    """Return the states of the record, none if it is missing or damaged."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = records.read(STATE_RECORD)
         return {
             name: JobState(
                 last_at=datetime.fromisoformat(state["last_at"]) if state["last_at"] else None,
@@ -249,15 +249,15 @@ def _load(path: Path) -> dict[str, JobState]:
                 failures=int(state["failures"]),
                 last_failure=str(state["last_failure"]),
             )
-            for name, state in stored.items()
+            for name, state in (json.loads(stored.content) if stored is not None else {}).items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, StoreDamaged):
         return {}
 
 
-def _save(path: Path, states: Mapping[str, JobState]) -> None:
-    records = {
+def _save(records: SmallRecords, states: Mapping[str, JobState]) -> None:
+    content = {
         name: {**asdict(state), "last_at": state.last_at.isoformat() if state.last_at else None}
         for name, state in states.items()
     }
-    write_atomic(path, json.dumps(records, indent=1).encode())
+    records.write(STATE_RECORD, json.dumps(content, indent=1).encode(), before=None)

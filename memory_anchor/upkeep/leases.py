@@ -17,6 +17,8 @@ from typing import Protocol
 
 from memory_anchor.base.files import write_atomic
 from memory_anchor.domain.ports import Clock, MemoryStore
+from memory_anchor.store.postgresql import Postgresql
+from memory_anchor.store.sql_store import SqlStore
 
 JOBS = "jobs"
 RUNNER_FILE = "runner"
@@ -47,14 +49,27 @@ class NoLease:
         pass
 
 
+class ConnectionLease:
+    """A lease that a connection to the store's database holds: free at once when its process ends, however it ends."""
+
+    def __init__(self, database: Postgresql, name: str) -> None:
+        self._database, self._name = database, name
+
+    def held(self) -> bool:
+        return self._database.holds(self._name)
+
+    def release(self) -> None:
+        self._database.let_go(self._name)
+
+
 class StoreLease:
     """A lease stored in the memory store. Thread-safe.
 
     holder: this process's name, the same after a restart, so that it need not wait for itself.
     """
 
-    def __init__(self, store: MemoryStore, clock: Clock, holder: str) -> None:
-        self._store, self._clock, self._holder = store, clock, holder
+    def __init__(self, store: MemoryStore, clock: Clock, holder: str, name: str = JOBS) -> None:
+        self._store, self._clock, self._holder, self._name = store, clock, holder, name
         self._lock = threading.Lock()
         self._renew_at = clock.now()
         self._ours = False
@@ -63,7 +78,9 @@ class StoreLease:
         with self._lock:
             now = self._clock.now()
             if not self._ours or now >= self._renew_at:
-                self._ours = self._store.claim(JOBS, self._holder, now=now, until=now + timedelta(seconds=LEASE_S))
+                self._ours = self._store.claim(
+                    self._name, self._holder, now=now, until=now + timedelta(seconds=LEASE_S)
+                )
                 self._renew_at = now + timedelta(seconds=RENEW_S)
             return self._ours
 
@@ -71,7 +88,15 @@ class StoreLease:
         with self._lock:
             if self._ours:
                 self._ours = False  # first: a release whose answer is lost may have reached the store
-                self._store.claim(JOBS, self._holder, now=self._clock.now(), until=self._clock.now())
+                self._store.claim(self._name, self._holder, now=self._clock.now(), until=self._clock.now())
+
+
+def lease_of(store: MemoryStore, clock: Clock, runner_file: Path, new_id: Callable[[], str], name: str) -> Lease:
+    """Return the lease of that name over a store; one that has one process needs none."""
+    database = store.database if isinstance(store, SqlStore) else None
+    if isinstance(database, Postgresql):
+        return ConnectionLease(database, name)
+    return StoreLease(store, clock, runner_id(runner_file, new_id), name) if database is None else NoLease()
 
 
 def runner_id(path: Path, new: Callable[[], str]) -> str:

@@ -180,7 +180,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
 def _progress(up: Upkeep, at: datetime) -> tuple[datetime, dict[str, str]]:
     """Return since when conversations are read, and for each until which turn it was read."""
     try:
-        state = record(load_state(up.state_dir, STATE))
+        state = record(load_state(up.records, STATE))
         since = min(datetime.fromisoformat(text(state.get("read_since", state.get("told_until")))), at)
         return since, {name: str(until) for name, until in record(state.get("read")).items()}
     except (TypeError, KeyError, ValueError):

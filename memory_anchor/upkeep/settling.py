@@ -231,10 +231,10 @@ class _RenewalPoint:
 def renew_words(up: Upkeep, at: datetime, limits: Limits = UNLIMITED, *, on_renewed: Callable[[], None]) -> JobReport:
     """Write again the words that another version made differently; a stopped run continues where it was.
 
-    on_renewed: called when words changed, so that cached ones are read again. Does nothing without a `state_dir`.
+    on_renewed: called when words changed, so that cached ones are read again. Does nothing without `records`.
     """
     progress = _load_renewal(up)
-    if up.state_dir is None or progress.terms == TERMS_VERSION:
+    if up.records is None or progress.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
     if limits.dry_run:
         total = sum(up.store.count(name, Where()) for name in RENEWED)
@@ -286,7 +286,7 @@ def _same_words(stored: SparseVector | None, wanted: SparseVector) -> bool:
 
 def _load_renewal(up: Upkeep) -> _RenewalPoint:
     try:
-        state = record(load_state(up.state_dir, STATE))
+        state = record(load_state(up.records, STATE))
         after = optional_text(state.get("after"))
         return _RenewalPoint(whole(state["terms"]), text(state.get("collection"), ""), after)
     except (ValueError, KeyError):

@@ -7,8 +7,8 @@ which is random (ids are hashes), and the answer says how many were sampled. Sma
 Uses are counted in the process and written in batches, so that a read writes nothing. A memory that was fetched, cited
 or promoted was *used*, and the instant is stored; one that only appeared in a result was *shown*, which counts less.
 Both wait in a bounded buffer until the `flush_usage` job (or closing) writes them to the current version, one store
-call per batch. A crash loses at most a minute of counts, never a memory. Searches and uses per day go to a small tally
-file next to the store, for `stats`.
+call per batch. A crash loses at most a minute of counts, never a memory. Searches and uses per day go to a small
+record, for `stats`, to which every process adds its own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
-from pathlib import Path
 
-from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
+from memory_anchor.domain.errors import retry_on_conflict
 from memory_anchor.domain.model import HISTORY, SEARCHABLE_STATES, USAGE_KEPT, Layer, Memory, Scope, Usage, audiences
-from memory_anchor.domain.ports import Clock, MemoryStore
+from memory_anchor.domain.ports import Clock, MemoryStore, SmallRecords
 from memory_anchor.domain.versions import expired_by
 from memory_anchor.domain.where import Between, Condition, HasVector, OneOf, Where
 from memory_anchor.upkeep.job_kit import current_where
@@ -192,7 +191,7 @@ BUFFER_MAX = 10_000
 """Memories waiting at most; beyond it new appearances are dropped, and uses are flushed at once."""
 FLUSH_BATCH = 50
 """Counts written under the writers' lock: some 40 ms, so that no write waits longer."""
-TALLY_DAYS = 400
+TALLY, TALLY_DAYS = "usage.json", 400
 _COUNTED_LAYERS = frozenset({Layer.EVENT_LOG, Layer.VERIFIED_FACT, Layer.IDENTITY_SCHEMA})
 
 
@@ -225,12 +224,12 @@ class UsageBuffer:
         clock: Clock,
         lock: AbstractContextManager[bool | None],
         *,
-        tally_file: Path | None = None,
+        records: SmallRecords | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._writers = lock
-        self._tally_file = tally_file
+        self._records = records
         self._mutex = threading.Lock()
         self._waiting: dict[tuple[str, str], _Waiting] = {}
         self._tally = Counter[tuple[str, str]]()
@@ -296,7 +295,7 @@ class UsageBuffer:
 
     def daily(self) -> dict[str, dict[str, int]]:
         """Return date -> {searches, uses} as far back as stored, with what waits."""
-        days = _load_tally(self._tally_file)
+        days, _ = self._load_tally()
         with self._mutex:
             return _added(days, self._tally)
 
@@ -317,10 +316,28 @@ class UsageBuffer:
                 new.shown += old.shown
 
     def _save_tally(self, tally: Counter[tuple[str, str]]) -> None:
-        if self._tally_file is not None and tally:
-            days = _added(_load_tally(self._tally_file), tally)
+        if (records := self._records) is None or not tally:
+            return
+
+        def add() -> None:
+            stored, revision = self._load_tally()
+            days = _added(stored, tally)
             recent = {day: days[day] for day in sorted(days)[-TALLY_DAYS:]}
-            write_atomic(self._tally_file, json.dumps(recent).encode())
+            records.write(TALLY, json.dumps(recent).encode(), before=revision)
+
+        retry_on_conflict(add)
+
+    def _load_tally(self) -> tuple[dict[str, dict[str, int]], str]:
+        """Return the stored tally and its revision; a missing or damaged one is empty, since it is only for display."""
+        stored = self._records.read(TALLY) if self._records is not None else None
+        if stored is None:
+            return {}, ""
+        try:
+            days = json.loads(stored.content)
+            tally = {str(d): {str(w): int(n) for w, n in counts.items()} for d, counts in days.items()}
+        except (ValueError, AttributeError, TypeError):
+            tally = {}
+        return tally, stored.revision
 
 
 def added_usage(usage: Usage, waiting: _Waiting) -> Usage:
@@ -341,14 +358,3 @@ def _added(days: dict[str, dict[str, int]], more: Counter[tuple[str, str]]) -> d
         counts = total.setdefault(day, {})
         counts[what] = counts.get(what, 0) + count
     return total
-
-
-def _load_tally(path: Path | None) -> dict[str, dict[str, int]]:
-    """Return the tally of the file; a missing or damaged one counts as empty, since it is only for display."""
-    if path is None:
-        return {}
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return {str(d): {str(w): int(n) for w, n in counts.items()} for d, counts in stored.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}

@@ -43,6 +43,8 @@ from memory_anchor.use_cases.writes import Writes
 if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
 
+DUMP = "pg_dump --format=custom --file FILE URL"
+"""How what a server of PostgreSQL holds is written to a file; the address is not shown, it may hold a password."""
 PREVIEW_MAX, PREVIEW_CHARS = 10_000, 4_000_000
 AUDIENCES_MAX = 100_000
 REINDEX_STEP_S = 2.0
@@ -191,7 +193,8 @@ class Maintenance:
             target = backup.free_target(target, self._services.clock.now())
             answers.write_note(str(target), *repeat)
             made = backup.create(self._process, target)
-        return {"file": made["file"], "bytes": made["bytes"], "versions": made["versions"]}
+        shown: dict[str, Json] = {"file": made["file"], "bytes": made["bytes"], "versions": made["versions"]}
+        return {**shown, "dump": DUMP} if self._services.store.kind == "postgresql" else shown
 
     # --- jobs --------------------------------------------------------------------------------------------------
 

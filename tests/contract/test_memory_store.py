@@ -44,7 +44,8 @@ from memory_anchor.domain.ports import (
     SparseVector,
 )
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
-from memory_anchor.store.database import IN_MEMORY, Postgresql, Sqlite
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.postgresql import Postgresql
 from memory_anchor.store.sql_store import SqlStore
 
 FACTS = "verified_fact"

@@ -18,7 +18,7 @@ from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreBusy, U
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Tag
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.store.database import Postgresql
+from memory_anchor.store.postgresql import Postgresql
 from memory_anchor.store.sql_store import SqlStore
 
 FACTS = "verified_fact"
@@ -107,25 +107,54 @@ def test_two_engines_that_count_in_one_memory_lose_no_count(engines: tuple[SqlSt
     assert [tag.name for tag in entry.memory.tags] == [f"t{number}" for number in range(30)]
 
 
-def test_a_lost_connection_costs_one_answer_and_the_next_one_works(
+def test_connections_that_died_idle_are_replaced_without_anyone_seeing_it(
     engines: tuple[SqlStore, SqlStore], postgres: Cluster
 ) -> None:
-    """Server: every connection is ended from there; a write and a read say so once."""
+    """Server: every connection is ended from there; what had not begun begins on a new one."""
     import psycopg
 
     store = engines[0]
     store.put(FACTS, [Entry(memory("one"))])
     assert store.count(FACTS, Where()) == 1
-    with psycopg.connect(postgres.url, autocommit=True) as other:
-        other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+    for name in ("two", "three"):
+        with psycopg.connect(postgres.url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
 
-    with pytest.raises(Unavailable, match="does not answer"):
+        store.put(FACTS, [Entry(memory(name))])
+        assert store.count(FACTS, Where((OneOf("id", (name,)),))) == 1
+
+
+def test_a_connection_that_dies_in_a_unit_fails_that_unit_whole(
+    engines: tuple[SqlStore, SqlStore], postgres: Cluster
+) -> None:
+    """Server: what had begun is not begun again, since it decided by what it read; the next one works."""
+    import psycopg
+
+    store = engines[0]
+    with pytest.raises(Unavailable, match="does not answer"), store.database.unit():
+        store.put(FACTS, [Entry(memory("one"))])
+        with psycopg.connect(postgres.url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
         store.put(FACTS, [Entry(memory("two"))])
-    with pytest.raises(Unavailable, match="does not answer"):
-        store.count(FACTS, Where())
 
     store.put(FACTS, [Entry(memory("three"))])
-    assert {each.memory.id for each in store.scan(FACTS, Where())[0]} == {"one", "three"}
+    assert {each.memory.id for each in store.scan(FACTS, Where())[0]} == {"three"}
+
+
+def test_a_named_lock_is_one_process_s_until_it_lets_go_or_dies(postgres: Cluster) -> None:
+    """Leases: an advisory lock of a connection; the death of its holder frees it at once."""
+    import psycopg
+
+    with closing(Postgresql(postgres.emptied())) as one, closing(Postgresql(postgres.url)) as two:
+        assert one.holds("jobs") and one.holds("jobs") and not two.holds("jobs")
+        assert two.holds("index") and not one.holds("index")
+
+        one.let_go("jobs")
+        assert two.holds("jobs") and not one.holds("jobs")
+
+        with psycopg.connect(postgres.url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+        assert one.holds("jobs") and not two.holds("jobs")
 
 
 def test_a_killed_server_comes_back_with_every_acknowledged_write(postgres: Cluster) -> None:
@@ -180,7 +209,7 @@ def test_an_engine_that_writes_for_long_is_waited_for_and_then_said(
     """One lock for every write, taken before the first read; reading goes on."""
     import psycopg
 
-    monkeypatch.setattr("memory_anchor.store.database.WAIT_MS", 1_000)
+    monkeypatch.setattr("memory_anchor.store.postgresql.WAIT_MS", 1_000)
     with psycopg.connect(postgres.url) as other, closing(opened(postgres)) as store:
         other.execute("select pg_advisory_xact_lock(%s)", (0x6D656D6F7279,))
         with pytest.raises(StoreBusy, match="nothing was written"):

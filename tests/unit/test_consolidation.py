@@ -8,13 +8,14 @@ from datetime import timedelta
 import pytest
 from timekit import T0, a_memory, archived, current, day, put, statuses, undo_last, upkeep
 
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility, point_id
 from memory_anchor.domain.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.snippets import TO_VERIFY
 from memory_anchor.upkeep import registry
-from memory_anchor.upkeep.job_kit import Limits, load_state
+from memory_anchor.upkeep.job_kit import Limits, load_state, state_record
 from memory_anchor.upkeep.registry import Story, consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 
@@ -144,12 +145,12 @@ def test_a_conversation_is_told_when_it_is_silent_or_ended_by_name():
 
 def test_running_again_tells_nothing_twice_and_goes_on_where_the_conversation_does(tmp_path):
     """Rule: idempotent; later turns make a story of their own."""
-    up = replace(upkeep(), state_dir=tmp_path)
+    up = replace(upkeep(), records=FileRecords(tmp_path))
     put(up, *long_turns("a b", "c d", "e f"))
     assert [consolidate(up, day(d)).changed for d in (1, 1.1, 2)] == [1, 0, 0]
 
     put(up, *long_turns("g h", "i j", "k l", start=3, prefix="u"))
-    (tmp_path / "consolidation.json").unlink()
+    up.records.delete(state_record("consolidation"), before=None)
 
     assert consolidate(up, day(4)).changed == 1
     assert [len(s.citations) for s in stories(up)] == [3, 3]
@@ -157,12 +158,12 @@ def test_running_again_tells_nothing_twice_and_goes_on_where_the_conversation_do
 
 def test_a_conversation_is_not_lost_while_the_engine_is_away(tmp_path):
     """Rule: overdue work is found again from the watermark, however long it was."""
-    up = replace(upkeep(), state_dir=tmp_path)
+    up = replace(upkeep(), records=FileRecords(tmp_path))
     consolidate(up, day(0))
     put(up, *long_turns("a b", "c d", "e f", start=1))
 
     assert consolidate(up, day(300)).changed == 1
-    assert load_state(up.state_dir, "consolidation")["read_since"].startswith("2026-10-")
+    assert load_state(up.records, "consolidation")["read_since"].startswith("2026-10-")
 
 
 def test_a_story_has_one_audience_and_is_as_trusted_as_its_worst_source():
@@ -265,7 +266,9 @@ def test_the_summary_that_a_session_ended_with_stands_for_its_events():
 def test_a_part_left_as_it_is_is_not_read_again(tmp_path):
     """Rule: what was read and not told costs nothing the next time, and what comes later is."""
     read = []
-    up = replace(upkeep(), state_dir=tmp_path, extract=lambda events: read.append([m.id for m in events]) or 0)
+    up = replace(
+        upkeep(), records=FileRecords(tmp_path), extract=lambda events: read.append([m.id for m in events]) or 0
+    )
     put(up, *turns("a b", "c d", "e f"))
     assert [consolidate(up, day(d)).changed for d in (1, 2)] == [0, 0]
 
@@ -277,14 +280,14 @@ def test_a_part_left_as_it_is_is_not_read_again(tmp_path):
 
 def test_a_dry_run_of_consolidation_lists_conversations_and_writes_nothing(tmp_path):
     """Rule: dry run first."""
-    up = replace(upkeep(), state_dir=tmp_path)
+    up = replace(upkeep(), records=FileRecords(tmp_path))
     put(up, *long_turns("a b", "c d", "e f"))
 
     report = consolidate(up, day(1), Limits(dry_run=True))
 
     assert [(p.id, p.action) for p in report.planned] == [("c1", "tell")]
     assert stories(up) == []
-    assert not (tmp_path / "consolidation.json").exists()
+    assert not (tmp_path / "jobs" / "consolidation.json").exists()
 
 
 def fact(memory_id, content, **changes):
@@ -497,7 +500,7 @@ def test_a_dispute_that_begins_during_the_scan_goes_on():
 def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
     """Rule: a co-occurrence table, rebuilt by a job; nobody learns another's tags."""
     counted = TagNeighbours(lambda: None)
-    up = replace(upkeep(), state_dir=tmp_path, tags=counted)
+    up = replace(upkeep(), records=FileRecords(tmp_path), tags=counted)
     for i in range(3):
         put(up, a_memory(f"p{i}", tags=(Tag("deploy"), Tag("nginx"))))
         put(
@@ -510,7 +513,7 @@ def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
 
     assert report.counts["pairs"] == 2
     mine = ["p|local|default", "u|local|me"]
-    restarted = TagNeighbours(lambda: load_state(tmp_path, "tags"))
+    restarted = TagNeighbours(lambda: load_state(FileRecords(tmp_path), "tags"))
     for tags in (counted, restarted):
         assert tags.wanted(["deploy"], mine) == {"deploy": 1.0, "nginx": 0.75}
         assert tags.wanted(["deploy"], ["u|local|you"]) == {"deploy": 1.0, "salary": 1.0}

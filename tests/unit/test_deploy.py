@@ -9,18 +9,21 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from memory_anchor.extensions.service.http_access import BODY_BYTES_MAX
 from memory_anchor.extensions.service.settings import HttpSettings
+from memory_anchor.process.app import settings_of
 from memory_anchor.runtime import env_names
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 PORT = HttpSettings().port
 PATHS = set(json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"])
+REPLICAS = ("memory-1", "memory-2")
 SETTING = re.compile(r"\bMEMORY_ANCHOR_[A-Z_]+")
 
 
@@ -38,20 +41,49 @@ def test_every_setting_and_port_that_a_file_names_exists() -> None:
 
 
 def test_the_compose_file_starts_what_belongs_together() -> None:
-    """Issue 17, deploy: memory-anchor, Qdrant and Caddy; Qdrant is reached from inside alone, by a key."""
+    """Two replicas with a data directory each; PostgreSQL and Qdrant are reached from inside alone, by a password."""
     whole: dict[str, Any] = yaml.safe_load(text("compose.yaml"))
     services = whole["services"]
-    assert set(services) == {"memory-anchor", "qdrant", "caddy"}
+    replicas = {name: services[name] for name in REPLICAS}
+    assert set(services) == {*REPLICAS, "postgres", "qdrant", "caddy"}
     assert [name for name, one in services.items() if "ports" in one] == ["caddy"]
-    assert services["qdrant"]["networks"] == ["inside"] and whole["networks"]["inside"]["internal"] is True
-    memory = services["memory-anchor"]["environment"]
-    assert memory["MEMORY_ANCHOR_STORE__URL"] == "http://qdrant:6333"
-    assert memory["MEMORY_ANCHOR_STORE__API_KEY"] == services["qdrant"]["environment"]["QDRANT__SERVICE__API_KEY"]
+    assert [services[name]["networks"] for name in ("postgres", "qdrant")] == [["inside"]] * 2
+    assert whole["networks"]["inside"]["internal"] is True
+    assert len({one["volumes"][0] for one in replicas.values()}) == len(REPLICAS)
     for one in services.values():
         used = [volume.partition(":")[0] for volume in one.get("volumes", ())]
         assert all(name in whole["volumes"] or (DEPLOY / name).is_file() for name in used)
         assert set(one.get("networks", ())) <= set(whole["networks"])
         assert set(one.get("depends_on", ())) <= set(services)
+
+
+def test_what_the_compose_file_sets_is_what_the_program_reads() -> None:
+    """Rule settings.names: the replicas' environment is read as settings, and they name the other services."""
+    secret = re.compile(r"\$\{(\w+):\?[^}]*\}")  # as compose fills it in, each by its own name
+    services = yaml.safe_load(secret.sub(r"\1", text("compose.yaml")))["services"]
+    for name in REPLICAS:
+        environment = {key: value for key, value in services[name]["environment"].items() if key.startswith("MEMORY_")}
+        settings = settings_of({**environment, "HOME": str(DEPLOY)})
+        assert (settings.store.kind, settings.store.url) == ("qdrant", "http://qdrant:6333")
+        assert (
+            settings.store.api_key.get_secret_value() == services["qdrant"]["environment"]["QDRANT__SERVICE__API_KEY"]
+        )
+        server, made = urlsplit(settings.database.url.get_secret_value()), services["postgres"]
+        assert (server.scheme, server.hostname) == ("postgresql", "postgres")
+        assert (server.username, server.path) == (
+            made["environment"]["POSTGRES_USER"],
+            f"/{made['environment']['POSTGRES_DB']}",
+        )
+        assert made["environment"]["POSTGRES_PASSWORD"] == server.password
+        assert environment["MEMORY_ANCHOR_DATA_DIR"] == services[name]["volumes"][0].partition(":")[2]
+
+
+def test_the_proxy_shares_requests_out_to_every_replica_and_asks_whether_it_is_ready() -> None:
+    caddy = text("Caddyfile")
+    upstreams = re.search(r"reverse_proxy (.*) \{", caddy)
+    asked = re.search(r"health_uri (\S+)", caddy)
+    assert upstreams is not None and upstreams[1].split() == [f"{name}:{PORT}" for name in REPLICAS]
+    assert asked is not None and asked[1] in PATHS and "lb_policy header Authorization" in caddy
 
 
 def test_the_kubernetes_manifest_is_whole() -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from timekit import day, upkeep
 
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import BadInput, StoreBusy, Unavailable
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.job_kit import JobReport, Limits
@@ -20,7 +21,7 @@ DAILY = timedelta(days=1)
 
 
 def scheduler(tmp_path, *jobs, **kinds):
-    return Scheduler(jobs, upkeep(), state_file=tmp_path / "jobs.json", **kinds)
+    return Scheduler(jobs, upkeep(), records=FileRecords(tmp_path), **kinds)
 
 
 def counting(name="count", every=DAILY, **report):

@@ -9,6 +9,7 @@ import pytest
 from timekit import T0, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.domain.errors import StoreBusy, Unavailable
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -40,7 +41,7 @@ class Engine:
 
         lease = StoreLease(store, clock, name)
         self.jobs = Scheduler(
-            [Job("job", "", DAILY, run)], upkeep(DictStore()), state_file=folder / f"{name}.json", lease=lease
+            [Job("job", "", DAILY, run)], upkeep(DictStore()), records=FileRecords(folder / name), lease=lease
         )
 
     def run(self, **limits):

@@ -32,7 +32,8 @@ from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
-from memory_anchor.store.database import IN_MEMORY, Postgresql, Sqlite, open_database
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.postgresql import Postgresql, open_database
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
 

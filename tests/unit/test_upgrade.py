@@ -13,6 +13,7 @@ import pytest
 from archives import unpack
 
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.old_store import OldStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import STAGING
@@ -28,6 +29,7 @@ from memory_anchor.runtime.salvage import salvage
 from memory_anchor.settings import Settings
 from memory_anchor.store.audit_rows import LocalTrail, SqlAudit
 from memory_anchor.store.database import DATABASE_FILE
+from memory_anchor.store.record_rows import SqlRecords, is_moved
 from memory_anchor.store.sql_store import SqlStore
 
 IN_DATABASE = Settings.model_validate({"database": {"url": "sqlite"}})
@@ -101,9 +103,25 @@ def test_a_store_of_each_release_arrives_whole_in_the_database(data: Path) -> No
         }
         assert upgrading.kept_side(data, trail) == data / "replaced-1"
         assert list(store.faults()) == []
-    assert others(data) == around
+    assert others(data) == {name: hashed for name, hashed in around.items() if not is_moved(name)}
     assert (data / "replaced-1" / "audit" / "audit.jsonl").read_bytes() == lines
     assert old_side(data) == before
+
+
+def test_what_lay_in_files_beside_the_store_is_rows_after_it(data: Path) -> None:
+    """Upgrade: usage a day, jobs, waiting batches and first answers, together with the memories; keys stay files."""
+    files = FileRecords(data)
+    for name in ("jobs.json", "usage.json", "jobs/words.json", "team/ingest/b1.json", "requests/r1", "team/keys.json"):
+        files.write(name, f"what {name} held".encode(), before=None)
+
+    with DirectoryLock.acquire(data, role="test") as lock, closing(opened(data, lock)) as store:
+        rows = SqlRecords(store.database, lambda: NOON)
+        moved = ("jobs.json", "usage.json", "jobs/words.json", "team/ingest/b1.json", "requests/r1")
+        for name in moved:
+            record = rows.read(name)
+            assert record is not None and record.content == f"what {name} held".encode()
+            assert not (data / name).exists() and (data / "replaced-1" / name).exists()
+        assert rows.read("team/keys.json") is None and (data / "team/keys.json").exists()
 
 
 def old_side(data: Path) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ import pytest
 from threads import at_once
 from timekit import a_memory, current, day, put, upkeep
 
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Layer, Status, Usage
 from memory_anchor.domain.versions import revise
@@ -28,7 +29,7 @@ def buffer(up, clock=None, tmp_path=None):
         up.store,
         clock or ManualClock(day(1)),
         threading.RLock(),
-        tally_file=tmp_path / "tally.json" if tmp_path else None,
+        records=FileRecords(tmp_path) if tmp_path else None,
     )
 
 

@@ -80,8 +80,10 @@ class Admission:
         return credential
 
     def may_wait(self, token: str) -> bool:
-        """Return whether checking a token may take a request to its issuer."""
-        return not token.startswith(f"{PREFIX}_") and self.issuer is not None and self.issuer.is_mine(token)
+        """Return whether checking a token may take a request to its issuer, or to a database."""
+        if token.startswith(f"{PREFIX}_"):
+            return self.keys.may_wait
+        return self.issuer is not None and self.issuer.is_mine(token)
 
     def _credential(self, token: str, digest: str) -> Credential:
         account = next((name for stored, name in self._tokens.items() if hmac.compare_digest(stored, digest)), None)

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
-from memory_anchor.adapters.file_records import FileRecords, StoredRecord
 from memory_anchor.admin.waiting import BATCHES, PURGED_ITEM
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Record, parsed, record, records, text
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, retry_on_conflict
+from memory_anchor.domain.ports import SmallRecords, StoredRecord
 
 ITEMS_MAX = 500
 WAITING_MAX = 256
@@ -81,10 +81,11 @@ class Batch:
 class Batches:
     """The batches of a service. Thread-safe; one process at a time processes them."""
 
-    def __init__(self, records: FileRecords) -> None:
+    def __init__(self, records: SmallRecords) -> None:
         self._records = records
         self._lock = threading.Lock()
-        self._waiting: dict[str, str] | None = None
+        self._known: dict[str, tuple[str, str]] = {}
+        """Name -> revision, and the account of a batch that waits, else ""."""
 
     def accept(self, owner: Mapping[str, str], request_id: str, items: Sequence[Record], now: datetime) -> Record:
         """Store a batch and return its report; of a known one, its present report.
@@ -109,7 +110,6 @@ class Batches:
                 raise TooMany(f"{WAITING_OF_ONE} batches of this account wait already; wait {BUSY_S} s", BUSY_S)
             self._prune(now)
             self._records.write(_name(id_), batch.content(), before="")
-            waiting[id_] = account
             return batch.report()
 
         with self._lock:
@@ -161,14 +161,17 @@ class Batches:
 
         with self._lock:
             retry_on_conflict(end)
-            self._names().pop(batch.id, None)
 
     def _names(self) -> dict[str, str]:
-        """Return id -> account of waiting batches; their files are read once."""
-        if self._waiting is None:
-            batches = [self._read(row.name)[0] for row in self._records.listed(BATCHES)]
-            self._waiting = {batch.id: batch.account for batch in batches if batch and batch.state == "accepted"}
-        return self._waiting
+        """Return id -> account of waiting batches, those of other replicas too; each content is read once."""
+        known: dict[str, tuple[str, str]] = {}
+        for row in self._records.listed(BATCHES):
+            if (seen := self._known.get(row.name)) is None or seen[0] != row.revision:
+                batch, revision = self._read(row.name)
+                seen = (revision, batch.account if batch and batch.state == "accepted" else "")
+            known[row.name] = seen
+        self._known = known
+        return {PurePosixPath(name).stem: account for name, (_, account) in known.items() if account}
 
     def _read(self, name: str) -> tuple[Batch | None, str]:
         """Return a batch and its revision; None for one that is gone or cannot be read."""

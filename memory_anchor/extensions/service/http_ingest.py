@@ -7,6 +7,7 @@ full) is tried again; what can never succeed has its error as its outcome.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -68,6 +69,7 @@ class BatchWorker:
         self._core = core
         self._variants = variants
         self.batches = batches
+        self._lease = core.lease("batches")
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -81,6 +83,8 @@ class BatchWorker:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
+        with contextlib.suppress(Unavailable):
+            self._lease.release()
 
     def accept(self, actor: Actor, request_id: str, items: Sequence[Record]) -> Record:
         """Store a batch of clean items and return its report."""
@@ -108,7 +112,9 @@ class BatchWorker:
             self._wake.wait(RETRY_S)
 
     def _work_off(self) -> None:
-        for batch in self.batches.waiting():
+        if not self.batches.count():
+            return
+        for batch in self.batches.waiting() if self._lease.held() else ():
             if self._stopping.is_set():
                 return
             self.batches.finish(batch, self._outcomes(batch))

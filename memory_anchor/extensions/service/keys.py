@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from memory_anchor.adapters.file_records import FileRecords
-from memory_anchor.base.files import file_lock, read_bounded, write_atomic
+from memory_anchor.base.files import file_lock, read_bounded, refresh, shared_at, write_atomic
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.credential import Credential, Role, key_digest, scope_name
 from memory_anchor.domain.errors import (
@@ -138,11 +138,17 @@ class KeyFile:
         self._note_use(record.id, now)
         return record.credential()
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether looking at them asks a database."""
+        return shared_at(self._path) is not None
+
     def any_open(self, now: datetime) -> bool:
         return any(not key.ended(now) for key in self.all().values())
 
     def all(self) -> Mapping[str, AccessKey]:
         """Return id -> key, read again when the file changed. Raises StoreDamaged."""
+        refresh(self._path)
         stamp = _stamp(self._path)
         with self._lock:
             if stamp != self._stamp:

@@ -231,6 +231,8 @@ def backup_create(
         show_json(answer)
     else:
         print_dim(f"{answer['versions']} versions, {answer['bytes']} bytes in {answer['file']}")
+        if answer.get("dump"):
+            print_dim(f"a team's server is restored from a dump of its database: {answer['dump']}")
 
 
 @handle_errors

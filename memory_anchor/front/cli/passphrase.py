@@ -24,9 +24,9 @@ from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.front.cli.typing_ahead import show_typing
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import AuditLog
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import KeyRing, Signer
+    from memory_anchor.store.audit_rows import LocalTrail
 
 _TERMINAL = "/dev/tty"
 PROMPT = "Passphrase: "
@@ -40,18 +40,25 @@ def key_ring(home: Path) -> KeyRing:
 
 
 @lru_cache(maxsize=8)
-def audit_trail(home: Path) -> AuditLog:
+def audit_trail(home: Path) -> LocalTrail:
     """Return the audit trail of a data directory, one per process, since it remembers how far it was read.
 
     A dashboard asks for the first key with every page; reading the whole file each time took 45 ms of CPU time at
     100,000 memories.
     """
+    from memory_anchor.adapters.system import SystemClock
     from memory_anchor.process.app import settings_of
     from memory_anchor.store.audit_rows import LocalTrail
+    from memory_anchor.store.record_rows import SqlRecords
+    from memory_anchor.store.shared_files import SharedFiles
 
     settings = settings_of(os.environ)
     is_server = settings.store.kind == "qdrant" and not settings.database.url.get_secret_value()
-    return LocalTrail(home, in_a_file=is_server, url=settings.database.url.get_secret_value())
+    trail = LocalTrail(home, in_a_file=is_server, url=settings.database.url.get_secret_value())
+    if trail.is_shared and (database := trail.database) is not None:
+        make_private(home)
+        SharedFiles(home, SqlRecords(database, SystemClock().now)).begin()
+    return trail
 
 
 def human_signer(wanted: bool = True) -> Signer | None:
