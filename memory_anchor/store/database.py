@@ -439,13 +439,17 @@ class Sqlite(Database):
 class _EndMark:
     """How far a database went, in a file of its own: 24 bytes, written after a COMMIT and never ahead of it.
 
-    Not synced: after a power cut it says less than the log, which was. One that cannot be read says nothing.
+    Not synced: after a power cut it says less than the log, which was. One with another checksum says nothing.
+    Raises Refused, DiskFull: it cannot be opened or made.
     """
 
     def __init__(self, path: Path) -> None:
         self.change = self.line = 0
         self._lock = threading.Lock()
-        self._file = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            self._file = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600)
+        except OSError as error:
+            raise file_error(error, path) from error
         self.change, self.line = end_of(path)
 
     def raise_to(self, change: int, line: int) -> None:
