@@ -69,11 +69,11 @@ def one_reading(folder: Path, data: Path) -> dict[str, Any]:
 
 
 def killed(folder: Path, data: Path, times: int, wall_s: float) -> dict[str, Any]:
-    """Read in processes that are killed on the way, then once to the end; return what is there."""
+    """Read in processes that are killed on the way, one after the other, then once to the end; return what is there."""
     command = [sys.executable, __file__, "read", str(folder), "--into", str(data)]
-    for number in range(times):
+    for _ in range(times):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(wall_s * (number + 1) / (times + 1))
+        time.sleep(wall_s / (times + 1))
         process.send_signal(signal.SIGKILL)
         process.wait()
     archive = SessionsFile(data / FILE)
