@@ -18,7 +18,7 @@ from typing import cast
 from cachetools import LRUCache
 
 from memory_anchor.admin.purge import decoded_text
-from memory_anchor.base.files import make_private, remove_durably, write_atomic
+from memory_anchor.base.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Scope, Trust
@@ -30,6 +30,8 @@ from memory_anchor.use_cases.services import Services
 BOOKS_MAX = 64
 """Books of one project."""
 NAME_CHARS = 40
+LIST = "books.json"
+"""What had the list, while a book's file had its bytes alone."""
 HEAD_BYTES_MAX = 64 * 1024
 SCANNERS_KEPT = 8
 
@@ -124,6 +126,7 @@ class LorebookStore:
             self._scanners.clear()
 
     def _files(self, home: Path) -> dict[BookRecord, Path]:
+        take_in_listed(home)
         files = {}
         for path in sorted(home.glob("*.book")):
             try:
@@ -173,6 +176,24 @@ class ProjectBooks:
 def home_of(data_dir: Path, scope: Scope) -> Path:
     """Return the folder of an account's project."""
     return data_dir / "lorebooks" / stable_hash(scope.account, scope.project)[:32]
+
+
+def take_in_listed(home: Path) -> None:
+    """Rewrite the books that an earlier program named in a list beside them; one that is not as listed is left."""
+    listed = home / LIST
+    if not listed.exists():
+        return
+    try:
+        records = [BookRecord(**fields) for fields in json.loads(listed.read_bytes())["books"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise StoreDamaged(f"{listed} cannot be read; delete it and add the lorebooks again") from None
+    for record in records:
+        old = home / f"{record.sha[:32]}-{stable_hash(record.id)[:8]}.book"
+        content = read_bounded(old, most_bytes=BOOK_BYTES_MAX) or b""
+        if hashlib.sha256(content).hexdigest() == record.sha:
+            _write(home, record, content)
+            remove_durably(old)
+    remove_durably(listed)
 
 
 def book_name(file: str) -> str:
