@@ -259,7 +259,11 @@ class _SqliteLink(SqlLink):
 
 
 class Sqlite(Database):
+    """newest_table: made last; where it is, all are. end_sql: how far changes and the trail go, "" for no mark."""
+
     dialect = SQLITE
+    newest_table = "record"
+    end_sql = END_SQL
 
     def __init__(self, path: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> None:
         """path: of the file, made where it is missing; `IN_MEMORY` for none. reserve_bytes: free space below which
@@ -274,17 +278,17 @@ class Sqlite(Database):
         self._checkpoints = _Checkpoints(self._checkpointed, self._sync_log if sync_ms else None, sync_ms)
         if self._is_file:
             self._make_file()
-        if not self._is_file or not self.rows("select 1 from sqlite_master where name = 'record'"):
+        if not self._is_file or not self.rows("select 1 from sqlite_master where name = ?", (self.newest_table,)):
             self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
         self._check_layout()
         self._file_id = file_id(path)
-        self._end = _EndMark(Path(f"{path}-end")) if self._is_file and not sync_ms else None
+        self._end = _EndMark(Path(f"{path}-end")) if self._is_file and self.end_sql and not sync_ms else None
         if self._end is not None:
             self._check_end(self._end)
 
     def _check_end(self, end: _EndMark) -> None:
         """Raise StoreDamaged: a log that is cut short, or gone, is opened by SQLite without a word."""
-        change, line = (int(number or 0) for number in self.rows(END_SQL)[0])
+        change, line = (int(number or 0) for number in self.rows(self.end_sql)[0])
         if end.change > change or end.line > line:
             raise StoreDamaged(
                 f"{self.place}: {end.change} changes were written and {change} can be read: its log was cut short; "

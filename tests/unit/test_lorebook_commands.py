@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
+from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
-from memory_anchor.extensions.lorebook.books import books_of
+from memory_anchor.extensions.lorebook.books import BookRecord, books_of, home_of
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.identity.keys import Signer
@@ -63,6 +65,27 @@ def told(result: Result) -> Any:
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
+
+
+def test_books_that_an_earlier_program_listed_beside_them_are_taken_in_once(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule upgrade: the original bytes, who added it and its trust; a file that is not as listed stays where it is."""
+    content, other = json.dumps(LORE).encode(), b"not as listed"
+    record = BookRecord(
+        "harbour", "/tmp/harbour.json", hashlib.sha256(content).hexdigest(), len(content), by="agent:me"
+    )
+    torn = BookRecord("torn", "/tmp/torn.json", hashlib.sha256(content + b" ").hexdigest(), 9)
+    home = home_of(core.data_dir, anchor.actor.scope)
+    home.mkdir(parents=True)
+    for one, stored in ((record, content), (torn, other)):
+        (home / f"{one.sha[:32]}-{stable_hash(one.id)[:8]}.book").write_bytes(stored)
+    (home / "books.json").write_text(json.dumps({"books": [asdict(record), asdict(torn)]}))
+
+    (kept, left) = (lore_of(anchor).books() for _ in range(2))
+
+    assert kept == left and "harbour" in str(kept) and not (home / "books.json").exists()
+    assert books_of(core.services).record(home, "harbour") == record
+    assert "Deploys go out on Tuesdays." in str(lore_of(anchor).show(name="harbour"))
+    assert other in [path.read_bytes() for path in home.glob("*.book")]
 
 
 def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Path) -> None:

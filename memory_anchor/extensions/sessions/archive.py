@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.json_values import parsed
@@ -126,11 +125,8 @@ class SessionsFile(Sqlite):
     """The file of sessions. Thread-safe, and safe for several processes."""
 
     layout = LAYOUT
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        if not self.rows("select 1 from sqlite_master where name = ?", (NEWEST_TABLE,)):
-            self.prepare()  # it was made before there was this table
+    newest_table = NEWEST_TABLE
+    end_sql = ""
 
     def _make_tables(self, link: SqlLink) -> None:
         for statement in _TABLES:
