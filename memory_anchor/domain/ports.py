@@ -306,9 +306,6 @@ class SearchIndex(Protocol):
 class CandidateSearch(Protocol):
     """Whoever answers a store's searches in its place. None: not now, search yourself."""
 
-    def forget(self, *, above: int) -> None:
-        """Take back what was taken in above this number: a write that only its own unit saw was undone."""
-
     def nearest(
         self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
     ) -> list[Hit] | None:
@@ -324,6 +321,10 @@ class FollowedStore(Protocol):
     follow: whoever has taken in all up to a number has missed none below it. searched_by: who answers its searches."""
 
     searched_by: CandidateSearch | None
+
+    @property
+    def in_unit(self) -> bool:
+        """Return whether this thread holds the writers' lock: what it reads may not be committed yet, or never be."""
 
     def last_change(self) -> int:
         """Return the number of the last write, 0 before the first; as cheap as a query can be."""

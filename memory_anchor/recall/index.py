@@ -113,6 +113,8 @@ class Index:
         if self._quarantine.is_quarantined(memory.content):  # stored all the same, and read by its id alone
             self._quarantine.rename(memory.content, quarantine_name(memory))
             return Entry(memory, {}, SparseVector((), ()))
+        if embed:
+            self.follow()  # before the writers' lock is taken: what is written is compared there with what is stored
         with self._quarantine.reading({quarantine_name(memory): memory.content}):
             text = embedded_text(memory)
             vector = None
@@ -176,11 +178,14 @@ class Index:
     def follow(self) -> bool:
         """Take in what any process wrote since; return whether the mirror now answers every search.
 
-        The first time everything is read. False: the store is not followed, or holds more than the mirror.
+        The first time everything is read. False: the store is not followed, or holds more than the mirror. Whoever
+        holds the writers' lock sees what is not committed: it stays out of the mirror, and is looked through beside it.
         """
         store = self._followed
         if store is None or self._is_too_large:
             return False
+        if store.in_unit:
+            return self.mirror.is_whole
         last = store.last_change()
         if last != self._seen or not self.mirror.is_whole:
             with self._following:
@@ -188,13 +193,6 @@ class Index:
                     return False
                 self._take_in(store, last)
         return True
-
-    def forget(self, *, above: int) -> None:
-        """Read everything anew where more was taken in: a unit reads what it wrote, and was undone."""
-        with self.lock:
-            if self._seen > above:
-                self.generation += 1
-                self.mirror, self._seen = self._next_mirror(), 0
 
     def _load(self, store: FollowedStore) -> bool:
         """Read what the mirror needs of all versions; return whether they fit.
@@ -265,13 +263,16 @@ class Index:
     def nearest(
         self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
     ) -> list[Hit] | None:
-        rows = self._fulfilling(collection, where) if using in self.query_embedder.identities else None
-        if rows is None:
+        parts = self._fulfilling(collection, where) if using in self.query_embedder.identities else None
+        if parts is None:
             return None
-        mirror, found = rows
         query = np.asarray(vector, np.float32)
+        found = [hit for part in parts for hit in self._nearest_in(*part, query, limit, using)]
+        return found if len(parts) == 1 else sorted(found, key=lambda hit: -hit.score)[:limit]
+
+    def _nearest_in(self, mirror: Mirror, rows: NDArray[np.int64], query: Matrix, limit: int, using: str) -> list[Hit]:
         with self.lock:
-            hits, doubtful = mirror.nearest_hits(query, found, limit=limit, using=using)
+            hits, doubtful = mirror.nearest_hits(query, rows, limit=limit, using=using)
         if len(hits) > limit and self._followed is not None:
             exact = self._followed.rows(list(doubtful.values()), using)
             length = float(np.linalg.norm(query)) or 1.0
@@ -283,21 +284,71 @@ class Index:
         return hits[:limit]
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
-        rows = self._fulfilling(collection, where)
-        if rows is None:
+        parts = self._fulfilling(collection, where)
+        if parts is None:
             return None
-        mirror, found = rows
         with self.lock:
-            return mirror.matching_hits(words, collection, found, limit=limit)
+            found = [mirror.matching_hits(words, collection, rows, limit=limit) for mirror, rows in parts]
+        if len(found) == 1:
+            return found[0]
+        settled, fresh = found  # rarity among the few that are not committed says nothing: all of them are found
+        return sorted([*settled[: limit - len(fresh)], *fresh], key=lambda hit: -hit.score)
 
-    def _fulfilling(self, collection: str, where: Where) -> tuple[Mirror, NDArray[np.int64]] | None:
-        """Return the rows of the whole mirror that fulfil a filter; None where it does not hold the collection."""
+    def _fulfilling(self, collection: str, where: Where) -> list[tuple[Mirror, NDArray[np.int64]]] | None:
+        """Return the rows of the whole mirror that fulfil a filter, and of what only the unit of this thread sees; None
+        where the mirror does not hold the collection."""
         if collection not in {layer.value for layer in SEARCHED_LAYERS} or not self.follow():
             return None
         numbers = self.asked_of_store(collection, where)
+        unit = self._seen_by_unit()
         with self.lock:
             mirror = self.mirror
-            return (mirror, mirror.fulfilling(collection, where, numbers)) if mirror.is_whole else None
+            if not mirror.is_whole:
+                return None
+            parts = [(mirror, mirror.fulfilling(collection, where, numbers))]
+            if unit is not None:
+                fresh, written = unit
+                parts = [(mirror, np.setdiff1d(parts[0][1], mirror.rows(written)))]
+                parts.append((fresh, fresh.fulfilling(collection, where, numbers)))
+            return parts
+
+    def _seen_by_unit(self) -> tuple[Mirror, list[str]] | None:
+        """Return what the unit of this thread sees beyond the mirror, and which points were written or erased; None
+        outside of a unit, and where it sees nothing more."""
+        store = self._followed
+        if store is None or not store.in_unit:
+            return None
+        above, last = self._seen, store.last_change()
+        if last <= above:
+            return None
+        layers = [layer.value for layer in SEARCHED_LAYERS]
+        fresh, written = self._next_mirror(), [point for _, point in store.gone(above=above, up_to=last)]
+        while (changed := store.changes(layers, above=above, up_to=last)) is not None:
+            above = int(changed.changed[-1])
+            self._put(fresh, changed)
+            written += point_texts(changed.points)
+        with self.lock:
+            fresh.compare_as(self.mirror)
+        return fresh, written
+
+    def cosines(
+        self, points: Sequence[str], row: Matrix, script: int, *, using: str, collection: str
+    ) -> list[tuple[str, float]]:
+        """Return these points with their centred cosine to a raw row, nearest first; those not embedded come last."""
+        mirror, unit = self.filled(dict.fromkeys(points, collection)), self._seen_by_unit()
+        fresh, written = unit or (None, [])
+        near: list[tuple[str, float]] = []
+        with self.lock:
+            for part, wanted in (
+                (mirror, [point for point in points if point not in written]),
+                (fresh, [point for point in points if point in written]),
+            ):
+                if part is not None:
+                    rows = part.rows(wanted)
+                    found = np.nan_to_num(part.cosines(row, script, rows, using=using), nan=-1.0)
+                    order = np.lexsort((rows, -found))
+                    near += zip(part.points.texts(rows[order]), found[order].tolist(), strict=True)
+        return near if fresh is None else sorted(near, key=lambda pair: -pair[1])
 
     # --- reading another store -------------------------------------------------------------------------------------
 

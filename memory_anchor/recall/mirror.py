@@ -51,16 +51,7 @@ _BY_ROW = (
     *("_live", "_script", "_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged", "_named"),
     *("_length", "_happened", "_shape", "_text", "_said", "_checksum", "_words_checksum"),
 )
-_NONE_AT_FIRST = (
-    "_project",
-    "_conversation",
-    "_place",
-    "_after",
-    "_before",
-    "_group",
-    "_tagged",
-    "_checksum",
-)
+_NONE_AT_FIRST = ("_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged", "_checksum")
 _NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -205,6 +196,11 @@ class Mirror:
                 stored.put(rows[at], vectors[kept], self._script[rows[at]], counts=self._live[rows[at]])
             stored.clear(rows[is_bare], self._script[rows[is_bare]])
         return True
+
+    def compare_as(self, other: Mirror) -> None:
+        """Compare rows by the means of another mirror from now on; nothing may be added any more."""
+        for name, stored in self._rows_of.items():
+            stored.centring = other._rows_of[name].centring
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
         """Give known versions their raw vectors; unknown ones are ignored."""

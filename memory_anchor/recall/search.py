@@ -561,12 +561,8 @@ class Searcher:
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
         collection, where = layer.value, where_of(actor, request, layer)
         hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit, using=using)
-        mirror = self.index.filled({hit.point_id: collection for hit in hits})
-        with self.index.lock:
-            rows = mirror.rows([hit.point_id for hit in hits])
-            cosines = mirror.cosines(row, script_of(text), rows, using=using)
-            order = np.lexsort((rows, -np.nan_to_num(cosines, nan=-1.0)))[:limit]
-            near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
+        points = [hit.point_id for hit in hits]
+        near = self.index.cosines(points, row, script_of(text), using=using, collection=collection)[:limit]
         entries = self._store.get(collection, [point for point, _ in near])
         memories, now = {entry.memory.point_id: entry.memory for entry in entries}, self.clock.now()
         return [
@@ -577,10 +573,15 @@ class Searcher:
 
     def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
+        points = [memory.point_id for memory in memories]
         mirror = self.index.filled({memory.point_id: memory.layer.value for memory in memories})
         using = DENSE_LOCAL if DENSE_LOCAL in self.index.query_embedder.embedders else DENSE
+        found = np.zeros((len(points), len(points)), np.float32)
         with self.index.lock:
-            return mirror.pairwise_cosines(mirror.rows([memory.point_id for memory in memories]), using=using)
+            known = [at for at, point in enumerate(points) if point in mirror.points]
+            rows = mirror.rows([points[at] for at in known])
+            found[np.ix_(known, known)] = mirror.pairwise_cosines(rows, using=using)
+        return found
 
 
 def _rank_in(answer: SearchAnswer, memory_id: str) -> int:

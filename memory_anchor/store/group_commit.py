@@ -102,8 +102,6 @@ class GroupCommit:
         self._counting = threading.Lock()
         self.waiting = 0
         """Writers in line."""
-        self.undone: Callable[[SqlLink], None] = lambda _: None
-        """Called, under the lock, when what somebody may have read was taken back: whoever follows reads anew."""
         self._group: _OpenGroup | None = None
         self._inside = _Inside()
 
@@ -208,8 +206,6 @@ class GroupCommit:
         finally:
             if group.failure or not group.units:
                 _roll_back(group.link, "rollback")
-            if group.failure:
-                self._tell_undone(group.link)
             group.ended.set()
 
     @contextlib.contextmanager
@@ -219,13 +215,8 @@ class GroupCommit:
             yield
         except BaseException:
             _roll_back(link, "rollback to savepoint unit", "release savepoint unit")
-            self._tell_undone(link)
             raise
         link.run("release savepoint unit")
-
-    def _tell_undone(self, link: SqlLink) -> None:
-        with contextlib.suppress(Exception):  # a connection that broke; its process reads anew when it is back
-            self.undone(link)
 
 
 def _roll_back(link: SqlLink, *statements: str) -> None:

@@ -87,7 +87,6 @@ class SqlStore:
         self._embedders: dict[str, dict[str, EmbedderIdentity]] = {}
         self.kind = database.dialect.name
         self.searched_by: CandidateSearch | None = None
-        database.groups.undone = self._undone
         self.beside: IndexFollower | None = None
         self._close_index: Callable[[], None] = lambda: None
 
@@ -295,11 +294,9 @@ class SqlStore:
         ((last,),) = self.database.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
         return cast("int", last)
 
-    def _undone(self, link: SqlLink) -> None:
-        """Tell who follows that numbers above the last one will be given again."""
-        if self.searched_by is not None:
-            ((last,),) = link.rows(f"select coalesce(max(n), 0) from {_NUMBERS}")
-            self.searched_by.forget(above=cast("int", last))
+    @property
+    def in_unit(self) -> bool:
+        return self.database.groups.inside is not None
 
     def changes(self, collections: Sequence[str], *, above: int, up_to: int) -> FollowedRows | None:
         return self._followed("version.changed > ? and version.changed <= ?", "changed", (above, up_to), collections)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, Scope, Status, Tag, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
+from memory_anchor.language.terms import query_terms
 from memory_anchor.recall import index, vector_rows, word_table
 from memory_anchor.recall.point_table import PointTable, packed_points
 from memory_anchor.recall.request import SearchRequest
@@ -338,3 +341,47 @@ def test_words_are_found_however_many_came_and_whenever_they_were_sorted_in(monk
                 assert dict(zip(found[0].tolist(), found[1].tolist(), strict=True)) == pytest.approx(expected, abs=2e-3)
 
     assert words.of(70) is None
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_nobody_else_finds_what_is_not_committed(is_committed: bool, tmp_path: Path) -> None:
+    """Follow: the unit that writes finds it, by meaning and by words, and not what it closed; others the reverse."""
+    me = Actor(scope=Scope(project="mine", agent="anna"))
+    closed, fresh = (replace(plain(), id=name, content=f"The red tram is {name}", scope=me.scope) for name in "ab")
+    with closing(Sqlite(tmp_path / "memory.db")) as database:
+        store = over(database)
+        asking = searcher(store)
+        store.put(FACTS, [asking.index.entry_of(closed, embed=True)])
+        live, vector = Where((OneOf("state", ("active",)),)), EMBEDDER.documents(["The red tram"])[0]
+        written = asking.index.entry_of(fresh, embed=True)
+
+        def found() -> tuple[set[str], set[str], set[str], set[str]]:
+            near = store.nearest(FACTS, vector, live, limit=9)
+            matching = store.matching(FACTS, query_terms("red tram"), live, limit=9)
+            similar = asking.similar(me, "The red tram", layer=Layer.VERIFIED_FACT, limit=9)
+            answer = asking.search(me, SearchRequest("red tram")).snippets if not store.in_unit else ()
+            names = {memory.point_id: memory.id for memory in (closed, fresh)}
+            hits = [{names[hit.point_id] for hit in hits} for hits in (near, matching)]
+            return *hits, {memory.id for memory, _ in similar}, {snippet.id for snippet in answer}
+
+        def attempt() -> None:
+            try:
+                with database.unit():
+                    store.put(FACTS, [Entry(replace(closed, status=Status.ARCHIVED), written.vectors, written.words)])
+                    store.put(FACTS, [written])
+                    seen.append(found())
+                    seen.append(others.submit(found).result())
+                    if not is_committed:
+                        raise KeyError
+            except KeyError:
+                pass
+
+        seen: list[Any] = []
+        with ThreadPoolExecutor(1) as others:
+            before = others.submit(found).result()
+            attempt()
+            after = found()
+
+    assert before == ({"a"}, {"a"}, {"a"}, {"a"})
+    assert seen == [({"b"}, {"b"}, {"b"}, set()), before]
+    assert after == (({"b"}, {"b"}, {"b"}, {"b"}) if is_committed else before)
