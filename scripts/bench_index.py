@@ -31,10 +31,12 @@ import numpy as np
 from bench_store import EVENTS, SPEC, START, entry, lines
 
 from memory_anchor.adapters.edge_index import EdgeIndex
+from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.domain.ports import EmbedderIdentity, MemoryStore, SparseVector
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import query_terms
+from memory_anchor.recall.index import Index
 from memory_anchor.store.database import Sqlite
 from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
 from memory_anchor.store.point_source import PointSource
@@ -101,13 +103,14 @@ def wheres(memories: int) -> dict[str, Where]:
     }
 
 
-def opened(folder: Path) -> MemoryStore:
+def opened(folder: Path) -> tuple[MemoryStore, Index]:
     """Open a store as a process does, with its mirror."""
     store = SqlStore(Sqlite(folder / "sql" / "memory.db"))
     for name in FOLLOWED:
         store.open_collection(name, SPEC)
-    make_searcher(store, Still(), ManualClock()).index.follow()
-    return store
+    index = make_searcher(store, Still(), ManualClock(), snapshot=SnapshotFile(folder / SNAPSHOT_FILE)).index
+    index.follow()
+    return store, index
 
 
 def resident() -> int:
@@ -117,11 +120,12 @@ def resident() -> int:
 def begun(folder: Path) -> None:
     """What the child does: open, search once, say what it took, then wait to be ended."""
     wall, cpu = time.perf_counter(), time.process_time()
-    store = opened(folder)
+    store, index = opened(folder)
     row = np.random.default_rng(2).standard_normal(384).astype(np.float32)
     store.nearest(EVENTS, row, wheres(10)["open"], limit=NEAREST)
     store.matching(EVENTS, query_terms("which port does the store use"), wheres(10)["open"], limit=NEAREST)
     print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]), flush=True)
+    index.warm()
     if sys.stdin.readline():
         store.close()
 

@@ -34,8 +34,7 @@ DENSE_LOCAL = "dense_local"
 """The bundled model's vector, stored with an API embedder's so that search by meaning works without the API."""
 WORDS = "words"
 """The sparse vector of our own tokeniser; the engine multiplies by IDF at query time."""
-ABSENT = -(1 << 63)
-"""In a column of 64-bit integers: there is none."""
+ABSENT = -(1 << 63)  # in a column of 64-bit integers
 
 
 class HeldLock(Protocol):
@@ -225,10 +224,9 @@ class FollowedRows:
 
     numbers: the store's, never used twice. changed: of their last writes. points: (n, 16). names: collection, state,
     audience, type, account, project, conversation. times: recorded_at, recorded_to, happened_at, when_at, content_at,
-    as microseconds since 1970, `ABSENT` for none; so are places, the versions' own in their conversations. traits:
-    bytes of `language.traits`, empty where they are to be worked out. vectors: of each named vector which of these
-    versions have it, and their raw rows. terms, weights: the words of all versions, `sizes` of each. checksums: of
-    vectors and words.
+    in microseconds since 1970, -2**63 for none; so are places in conversations. traits: bytes of `language.traits`,
+    empty where they are to be worked out. vectors: of each named vector which of these versions have it, and their raw
+    rows. terms, weights: the words of all, `sizes` of each. checksums: of all that is stored of each but its usage.
     """
 
     numbers: NDArray[np.int64]
@@ -334,6 +332,12 @@ class FollowedStore(Protocol):
 
     def versions(self, collections: Sequence[str], *, above: int) -> FollowedRows | None:
         """Return versions of these collections above a number of theirs, a piece in this order; None at the end."""
+
+    def checksums(self, collections: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of all versions of these collections, in order, and their checksums."""
+
+    def of_numbers(self, collections: Sequence[str], numbers: Sequence[int]) -> FollowedRows | None:
+        """Return the versions of these numbers, not too many of them; None where there are none."""
 
     def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
         """Return collection and point of what was erased in these numbers."""

@@ -109,7 +109,7 @@ def build_core(
         prompt=prompt,
         model_named=models,
         test_clock=marker.exists(),
-        snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
+        snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "sqlite" else None,
         rows=SnapshotFile(data_dir / ROWS_FILE),
     )
     return Core(settings, data_dir=data_dir, adapters=adapters)

@@ -32,7 +32,8 @@ from memory_anchor.recall.candidates import WRITTEN_HERE, points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, quarantine_name
-from memory_anchor.recall.mirror import MAX_ROWS, Mirror
+from memory_anchor.recall.kept_mirror import WARM_PAGE, WORTH_TAKING, kept_mirror
+from memory_anchor.recall.mirror import MAX_ROWS, ROOM_SHARE, Mirror
 from memory_anchor.recall.mirror_row import rows_of_followed
 from memory_anchor.recall.point_table import point_texts
 from memory_anchor.recall.request import SEARCHED_LAYERS, SearchRequest
@@ -46,14 +47,8 @@ if TYPE_CHECKING:
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
-WARM_PAGE = 100
-"""Memories read in one go: about 10 ms in which a search waits."""
 MARKS_PAGE = 1000
 """The same where only what may move of each is read."""
-WORTH_TAKING = 0.7
-"""Share of a snapshot that must still hold: the rest takes memory until the store is read anew."""
-ROOM_SHARE = 16
-"""A loaded mirror has room for such a part more."""
 SAVED_FROM = 2000
 """Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
 CURRENT = Where(all_of=(OneOf("state", (*sorted(SEARCHABLE_STATES), Status.PENDING.value)),))
@@ -87,6 +82,8 @@ class Index:
         self._written_meanwhile: set[str] | None = None
         self._followed = store if isinstance(store, FollowedStore) else None
         self._following, self._seen, self._is_too_large = threading.Lock(), 0, False
+        self._saved = 0
+        """Rows of the mirror that is saved."""
         if self._followed is not None:
             self._followed.searched_by = self
         self._counted: dict[str, tuple[int, int]] = {}
@@ -157,6 +154,8 @@ class Index:
         afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
         if self.follow():
+            if not self._saved:  # a process that is killed saves nothing
+                self.save()
             return len(self.mirror)
         with self._warming:  # one at a time: `_written_meanwhile` is for one reading
             with self.lock:
@@ -204,11 +203,14 @@ class Index:
         self._is_too_large = count > MAX_ROWS
         if self._is_too_large:
             return False
-        loaded, above = self._next_mirror(), 0
-        loaded.reserve(count + count // ROOM_SHARE)
-        while (versions := store.versions(layers, above=above)) is not None:
-            self._put(loaded, versions)
-            above = int(versions.numbers[-1])
+        found = kept_mirror(self._snapshot, store, layers, self._next_mirror(), self._put) if self._snapshot else None
+        loaded, self._saved = found or (None, 0)
+        if loaded is None:
+            loaded, above = self._next_mirror(), 0
+            loaded.reserve(count + count // ROOM_SHARE)
+            while (versions := store.versions(layers, above=above)) is not None:
+                self._put(loaded, versions)
+                above = int(versions.numbers[-1])
         loaded.settle()
         with self.lock:
             self.generation += 1
@@ -222,6 +224,8 @@ class Index:
         if last <= above:
             return
         gone = [point for _, point in store.gone(above=above, up_to=last)]
+        if gone and self._snapshot is not None:
+            self._snapshot.drop()
         with self.lock:
             mirror = self.mirror
             self.generation += bool(gone)
@@ -379,10 +383,16 @@ class Index:
         return True
 
     def save(self) -> None:
-        """Save the mirror for the next process, where it is whole and large enough. For the end of this one."""
+        """Save the mirror for the next process, where it is whole, large enough and holds nothing that was erased."""
         with self.lock:
-            if self._snapshot is not None and self.mirror.is_whole and len(self.mirror) >= SAVED_FROM:
-                self._snapshot.put(self.mirror.to_arrays())
+            size, mirror = len(self.mirror), self.mirror
+            if self._snapshot is None or not mirror.is_whole or size < SAVED_FROM or size == self._saved:
+                return
+            if self._followed is None:
+                self._snapshot.put(mirror.to_arrays())
+            elif not mirror.points.has_gaps:
+                self._snapshot.put(mirror.to_arrays())
+                self._saved = size
 
     def _next_mirror(self) -> Mirror:
         mirror = Mirror(self.query_embedder.identities)
@@ -553,7 +563,7 @@ class Index:
                 self.mirror.set_vectors(vectors, using)
             if self._written_meanwhile is not None:
                 self._written_meanwhile.update(vectors)
-        if self._snapshot is not None:
+        if self._snapshot is not None and self._followed is None:
             self._snapshot.drop()  # where this process has not loaded it, it may have older rows of these
 
     def filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 250_000
 """Beyond this the mirror starts again from empty; rows come back as they are read."""
 FIRST_ROWS = 1024
+ROOM_SHARE = 16
+"""A loaded mirror has room for such a part more."""
 ROWS_OF_A_TEXT = 10
 """Candidates among rows with the very same text, the newest: what is logged daily leaves room for the rest."""
 FARTHEST_NEXT = 3
@@ -53,7 +55,6 @@ _BY_ROW = (
 )
 _NONE_AT_FIRST = ("_project", "_conversation", "_place", "_after", "_before", "_group", "_tagged", "_checksum")
 _NO_ROWS = np.zeros(0, np.int64)
-
 
 OtherLanguage = Sequence[Sequence[Sequence[int]]]
 """For each of a question's words the phrases that say it in the other language, each as its term ids."""
@@ -111,10 +112,7 @@ class Mirror:
     # --- filling ---------------------------------------------------------------------------------------------------
 
     def add_all(self, entries: Mapping[str, Entry], collection: str) -> None:
-        """Add versions by their points, or refresh what may have changed of known ones.
-
-        Their vectors go in together, which takes a third of the time.
-        """
+        """Add versions by their points, or refresh what may have changed of known ones."""
         places = [self.conversation_place(entry.memory, collection) for entry in entries.values()]
         new = rows_of_entries(list(entries.values()), collection, places)
         self.put(new, self.points.rows(new.points))
@@ -123,10 +121,7 @@ class Mirror:
             self.set_vectors(vectors, name)
 
     def put(self, new: MirrorRows, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add versions, or refresh what may have changed of known ones: all but words and text. Return their rows.
-
-        rows: of their points, -1 for a new one.
-        """
+        """Add versions, or refresh of known ones all but words and text; return their rows. rows: -1 for a new one."""
         self._invalidate()
         fresh = np.flatnonzero(rows == NONE)
         if len(self) + len(fresh) > MAX_ROWS:
@@ -167,10 +162,7 @@ class Mirror:
         self._words.add(new.terms, np.repeat(np.arange(first, size), new.sizes), new.weights)
 
     def follow(self, new: MirrorRows) -> bool:
-        """Take in versions as a store has them now; return whether anything changed that a search sees.
-
-        Where a text was replaced under its point, the old row goes.
-        """
+        """Take in versions as a store has them now; return whether anything changed. A replaced text's row goes."""
         last_of_each = {point: at for at, point in enumerate(new.points.view("V16")[:, 0].tolist())}
         new = new.taken(np.fromiter(last_of_each.values(), np.int64, len(last_of_each)))
         rows = self.points.rows(new.points)
@@ -292,7 +284,7 @@ class Mirror:
     # --- between two processes -------------------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return everything as arrays, for `load_arrays` in another process; no text of a memory is among them."""
+        """Return everything as arrays, for `load_arrays`; no text of a memory is among them."""
         self.settle()
         size = len(self)
         header = {"made_for": self._made_for(), "names": [list(names) for names in self._numbered()]}
@@ -319,7 +311,7 @@ class Mirror:
         self.clear()
         points = np.asarray(arrays["points"], np.uint8).reshape(-1, 16)
         size = len(points)
-        self.reserve(size)
+        self.reserve(size + size // ROOM_SHARE)
         self.points.add(points)
         self._names = bytearray(arrays["named"].tobytes())
         for name in _BY_ROW:
@@ -341,6 +333,19 @@ class Mirror:
 
     def _numbered(self) -> tuple[Names, ...]:
         return self._projects, self._conversations, *self.columns.names.values()
+
+    def is_as(self, numbers: NDArray[np.int64], checksums: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which rows are versions of these numbers, sorted, with these checksums."""
+        mine = self.columns.arrays["number"][: len(self)]
+        at = np.searchsorted(numbers, mine) % max(len(numbers), 1)
+        return (numbers[at] == mine) & (checksums[at] == self._checksum[: len(self)]) if len(numbers) else mine < NONE
+
+    def keep(self, is_kept: NDArray[np.bool_]) -> None:
+        """Keep these of the rows that were loaded, and drop the others."""
+        live = [code for state, code in self.columns.names["state"].items() if state in SEARCHABLE_STATES]
+        self._live[: len(self)] = is_kept & np.isin(self.columns.arrays["state"][: len(self)], live)
+        self._drop(np.flatnonzero(~is_kept))
+        self._count(np.arange(len(self)))
 
     def confirm(self, marks: Sequence[Mark]) -> list[str]:
         """Update what changed of loaded versions; return the points that are unknown here or lack a vector."""

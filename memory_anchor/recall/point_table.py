@@ -101,6 +101,10 @@ class PointTable:
         """Take the rows away from their points."""
         self._is_there[rows] = False
 
+    @property
+    def has_gaps(self) -> bool:
+        return not self._is_there[: self._size].all()
+
     def settle(self) -> None:
         """Sort in what was added last."""
         self._settled = self._size

@@ -37,6 +37,7 @@ from memory_anchor.store.tables import (
     STORED,
     VECTOR,
     NewRow,
+    checksums_of,
     condition_of,
     facet_of,
     followed_of,
@@ -55,6 +56,8 @@ from memory_anchor.store.tables import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from memory_anchor.domain.model import Usage
     from memory_anchor.domain.ports import CandidateSearch, FollowedRows, Matrix, SearchIndex
     from memory_anchor.store.database import Database
@@ -304,17 +307,36 @@ class SqlStore:
     def versions(self, collections: Sequence[str], *, above: int) -> FollowedRows | None:
         return self._followed("version.seq > ?", "seq", (above,), collections)
 
+    def of_numbers(self, collections: Sequence[str], numbers: Sequence[int]) -> FollowedRows | None:
+        return self._followed(f"version.seq in ({', '.join('?' * len(numbers))})", "seq", tuple(numbers), collections)
+
+    def checksums(self, collections: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        parts, above = [(np.zeros(0, np.int64), np.zeros(0, np.int64))], 0
+        while rows := self._pieces(
+            "version.seq, version.crc, vec.crc", "version.seq > ?", "seq", (above,), collections
+        ):
+            numbers, of_versions, of_vectors = zip(*rows, strict=True)
+            parts.append((np.array(numbers, np.int64), checksums_of(of_versions, of_vectors)))
+            above = cast("int", numbers[-1])
+        return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([crcs for _, crcs in parts])
+
     def _followed(
         self, test: str, order: str, values: tuple[int, ...], collections: Sequence[str]
     ) -> FollowedRows | None:
+        rows = self._pieces(FOLLOWED, test, order, values, collections)
+        return followed_of(rows) if rows else None
+
+    def _pieces(
+        self, columns: str, test: str, order: str, values: tuple[int, ...], collections: Sequence[str]
+    ) -> list[Row]:
+        """Return the first of the versions that fulfil a test."""
         # What they are not: by an index of what they are SQLite read and sorted all of them for each piece.
         others = [name for name in COLLECTIONS if name not in collections]
-        rows = self.database.rows(
-            f"select {FOLLOWED} from version left join vec on vec.seq = version.seq where {test} "
+        return self.database.rows(
+            f"select {columns} from version left join vec on vec.seq = version.seq where {test} "
             f"and version.collection not in ({', '.join('?' * len(others))}) order by version.{order} limit ?",
             (*values, *others, FOLLOWED_AT_ONCE),
         )
-        return followed_of(rows) if rows else None
 
     def gone(self, *, above: int, up_to: int) -> list[tuple[str, str]]:
         rows = self.database.rows(

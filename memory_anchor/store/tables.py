@@ -84,7 +84,7 @@ VECTOR = "vec.names, vec.dense, vec.words, vec.crc"
 """What `vectors_of` reads."""
 _FOLLOWED_NAMES = ("collection", "state", "audience", "type", "account", "project", "conversation")
 _FOLLOWED_TIMES = ("recorded_at", "recorded_to", "happened_at", "when_at", "content_at")
-_FOLLOWED = ("seq", "changed", "point", "conversation_seq", *_FOLLOWED_NAMES, *_FOLLOWED_TIMES)
+_FOLLOWED = ("seq", "changed", "crc", "point", "conversation_seq", *_FOLLOWED_NAMES, *_FOLLOWED_TIMES)
 FOLLOWED = f"{', '.join(f'version.{name}' for name in _FOLLOWED)}, vec.traits, {VECTOR}"
 """What `followed_of` reads, from `version left join vec`."""
 TERMS = {"tag": 1, "who": 2, "request_keys": 3}
@@ -289,8 +289,14 @@ def followed_of(rows: Sequence[Row]) -> FollowedRows:
         both["term"],
         both["weight"],
         np.array(list(map(len, sound)), np.int64) // _TERM_WEIGHT.itemsize,
-        _whole([crc or 0 for crc in cast("tuple[int | None, ...]", checksums)]),
+        checksums_of(found["crc"], checksums),
     )
+
+
+def checksums_of(of_versions: Sequence[Value], of_vectors: Sequence[Value]) -> NDArray[np.int64]:
+    """Return one checksum of each version and its vectors, None for none."""
+    vectors = _whole([crc or 0 for crc in of_vectors])
+    return _whole(of_versions) << 32 | vectors
 
 
 def _rows_by_name(

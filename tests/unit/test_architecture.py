@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "language": 6125,
     "layers": 1256,
     "process": 961,
-    "recall": 6240,
+    "recall": 6340,
     "runtime": 4250,
     "settings": 500,
     "store": 3115,

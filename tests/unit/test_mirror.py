@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,12 +18,13 @@ from test_payload import MEMORY, plain
 from test_sql_store import wheres
 
 from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.snapshot_file import SnapshotFile
 from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, Scope, Status, Tag, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.language.terms import query_terms
 from memory_anchor.recall import index, vector_rows, word_table
-from memory_anchor.recall.point_table import PointTable, packed_points
+from memory_anchor.recall.point_table import PointTable, packed_points, point_texts
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.store.database import IN_MEMORY, Database, Sqlite
@@ -385,3 +387,41 @@ def test_nobody_else_finds_what_is_not_committed(is_committed: bool, tmp_path: P
     assert before == ({"a"}, {"a"}, {"a"}, {"a"})
     assert seen == [({"b"}, {"b"}, {"b"}, set()), before]
     assert after == (({"b"}, {"b"}, {"b"}, {"b"}) if is_committed else before)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_a_saved_mirror_is_used_as_far_as_it_is_the_stores(data: st.DataObject) -> None:
+    """Start: whatever was written, erased or put in the store's place since, every search finds what exact search does.
+
+    Bytes: of what was erased nothing is left in the file.
+    """
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "SAVED_FROM", 1)
+        kept = SnapshotFile(Path(folder) / "mirror.npz")
+        stores = []
+        with closing(Sqlite(IN_MEMORY)) as first, closing(Sqlite(IN_MEMORY)) as second:
+            for database in (first, second):
+                stores.append(over(database))
+                stored = {entry.memory.point_id: entry for entry in data.draw(entries())}
+                stores[-1].put(FACTS, list(stored.values()))
+            for _ in range(data.draw(st.integers(1, 4))):
+                exact = data.draw(st.sampled_from(stores))
+                points = [mark.point_id for mark in exact.marks(FACTS, Where())[0]]
+                match data.draw(st.sampled_from(["put", "vector", "erase", "nothing"])):
+                    case "put":
+                        exact.put(FACTS, data.draw(entries()))
+                    case "vector" if points:
+                        exact.set_vectors(FACTS, {data.draw(st.sampled_from(points)): {DENSE: data.draw(ROW)}})
+                    case "erase" if points:
+                        exact.erase(FACTS, [data.draw(st.sampled_from(points))])
+                    case _:
+                        pass
+                mirrored = over(exact.database)
+                make_searcher(mirrored, EMBEDDER, ManualClock(), snapshot=kept).index.warm()
+                assert_same(mirrored, exact, data.draw(ROW), data.draw(WORDS), Where())
+                exact.searched_by = None
+                saved = kept.read()
+                if saved is not None:
+                    there = {mark.point_id for name in (FACTS, EVENTS) for mark in exact.marks(name, Where())[0]}
+                    assert set(point_texts(saved["points"])) <= there
