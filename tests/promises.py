@@ -432,6 +432,7 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/store.md": {
+        "The saved mirror is never believed": ("test_mirror::test_a_saved_mirror_is_used_as_far_as_it_is_the_stores",),
         "| readers | a pool of connections": ("memory_anchor.store.database.POOL_MAX=16",),
         "They are not synced, and never ahead of the log": ("test_power_damage::test_a_torn_log_is_named",),
         "Below `store.reserve_mb` nothing is added": (

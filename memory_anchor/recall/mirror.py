@@ -507,7 +507,7 @@ class Mirror:
         return self._hits(rows[best], scores[rows[best]])
 
     def _hits(self, rows: NDArray[np.int64], scores: NDArray[np.floating]) -> list[Hit]:
-        return [Hit(self.points[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
+        return list(map(Hit, self.points.texts(rows), scores.tolist()))
 
     def _newest_of_each_text(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         is_repeated = self._text_counts[self._text[rows] % TEXT_BUCKETS] > ROWS_OF_A_TEXT

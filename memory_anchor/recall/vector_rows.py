@@ -27,7 +27,7 @@ COMPARED = 20_000
 SHORTLIST, SHORTLIST_SHARE, SHORTLIST_LEAST = 10, 0.1, 5_000
 """Of more rows, that of those nearest by signs: so many for each one asked for, this share of all, and no fewer than
 these (docs/retrieval.md: what it misses)."""
-DOUBTED = 4.0
+DOUBTED = 3.0
 """Standard deviations of a cosine's rounding within which the stored vectors decide who is the last found."""
 DOUBTED_MOST = 200
 """Where more are as near, as many rows with one vector are, it does not matter which of them are found."""

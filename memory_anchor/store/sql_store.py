@@ -9,7 +9,6 @@ Invariant: a write that returned is durable, and one that raised has stored noth
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -52,6 +51,7 @@ from memory_anchor.store.tables import (
     terms_of,
     used_of,
     vector_of,
+    vector_row,
     vectors_of,
 )
 
@@ -67,6 +67,9 @@ IDS_PER_QUERY = 500
 FOLLOWED_AT_ONCE = 1_000
 """Versions that a follower is given in one answer."""
 ROWS_PER_PIECE = 500
+ROWS_AT_ONCE = 16
+_ROWS = f"""select version.seq, version.point, {VECTOR} from version join vec on vec.seq = version.seq
+  where version.seq in ({", ".join("?" * ROWS_AT_ONCE)})"""
 _NUMBERS = "(select max(changed) as n from version union all select max(changed) from gone) as numbers"
 _NEXT = f"select coalesce(max(n), 0) + 1 from {_NUMBERS}"
 _INSERT = f"insert into version(seq, changed, {', '.join(COLUMNS)}, crc) values({', '.join('?' * (len(COLUMNS) + 3))})"
@@ -346,15 +349,12 @@ class SqlStore:
 
     def rows(self, numbers: Sequence[int], using: str) -> dict[int, Matrix]:
         found: dict[int, Matrix] = {}
-        for first in range(0, len(numbers), IDS_PER_QUERY):
-            piece = numbers[first : first + IDS_PER_QUERY]
-            sql = f"select version.seq, version.point, {VECTOR} from version join vec on vec.seq = version.seq"
-            for seq, point, *vector in self.database.rows(
-                f"{sql} where version.seq in ({', '.join('?' * len(piece))})", tuple(piece)
-            ):
-                with contextlib.suppress(StoreDamaged):  # it counts for nothing, as when it was followed
-                    dense, _ = vectors_of(cast("bytes", point), tuple(vector), self.database.place)
-                    found |= {cast("int", seq): dense[using]} if using in dense else {}
+        for first in range(0, len(numbers), ROWS_AT_ONCE):
+            piece = [*numbers[first : first + ROWS_AT_ONCE]]
+            piece += piece[-1:] * (ROWS_AT_ONCE - len(piece))  # one text of the query: SQLite has it ready
+            for seq, point, *vector in self.database.rows(_ROWS, tuple(piece)):
+                if (row := vector_row(cast("bytes", point), tuple(vector), using)) is not None:
+                    found[cast("int", seq)] = row
         return found
 
     def numbers(self, collection: str, where: Where) -> list[int]:

@@ -326,6 +326,17 @@ def _whole(column: Sequence[Value]) -> NDArray[np.int64]:
         return np.array([ABSENT if value is None else value for value in column], np.int64)
 
 
+def vector_row(point: bytes, vector: Row, name: str) -> Matrix | None:
+    """Return one dense row of a row that starts with `VECTOR`; None without it, and where it is damaged."""
+    names, dense, words, crc = cast("tuple[str, bytes | None, bytes | None, int]", vector[:4])
+    first = 0
+    for each, length in _lengths(names) if _vector_checksum(point, names, dense, words) == crc else ():
+        if each == name:
+            return np.frombuffer(dense or b"", "<f4", count=length, offset=4 * first)
+        first += length
+    return None
+
+
 @lru_cache(maxsize=64)
 def _lengths(names: str) -> tuple[tuple[str, int], ...]:
     return tuple((name, cast("int", length)) for name, length in record(parsed(names)).items())

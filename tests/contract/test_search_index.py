@@ -201,6 +201,66 @@ def test_an_index_that_cannot_be_opened_twice_is_made_again(edge: Bench) -> None
     edge.assert_index_is_store()
 
 
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def largest(folder: Path) -> Path:
+    return max(files(folder), key=lambda path: path.stat().st_size)
+
+
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(bytes(byte ^ 0xFF for byte in content[:64]) + content[64:])
+
+
+def swap(folder: Path) -> None:
+    other = folder.with_name(EVENTS if folder.name == FACTS else FACTS)
+    folder.rename(folder.with_name("third"))
+    other.rename(folder)
+    folder.with_name("third").rename(other)
+
+
+TORN: dict[str, Callable[[Path], object]] = {
+    "thrown away": shutil.rmtree,
+    "all thrown away": lambda folder: shutil.rmtree(folder.parent),
+    "emptied": lambda folder: [shutil.rmtree(folder), folder.mkdir()],
+    "a file is gone": lambda folder: files(folder)[0].unlink(),
+    "every file is empty": lambda folder: [os.truncate(path, 0) for path in files(folder)],
+    "half of a file": lambda folder: os.truncate(largest(folder), largest(folder).stat().st_size // 2),
+    "other bytes": lambda folder: flip(largest(folder)),
+    "other bytes everywhere": lambda folder: [flip(path) for path in files(folder)],
+    "more bytes": lambda folder: files(folder)[-1].write_bytes(files(folder)[-1].read_bytes() + b"more"),
+    "the other collection": swap,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collection", FOLLOWED)
+@pytest.mark.parametrize("way", TORN)
+def test_whatever_happens_to_its_files_all_is_found_again(way: str, collection: str, edge: Bench) -> None:
+    """Torn while nothing runs: searches are answered meanwhile, and the index is the store after four sessions."""
+    for layer in FOLLOWED:
+        edge.put("one", "two", "three", layer=layer)
+    assert edge.follower.catch_up()
+    query = np.ones(4, np.float32)
+    expected = edge.store.nearest(collection, query, Where(), limit=9)
+    answers = []
+
+    def asks() -> bool:
+        answers.append(edge.store.nearest(collection, query, Where(), limit=9))
+        return True
+
+    TORN[way](edge.folder / "index" / collection)
+    edge.put("four")
+    edge.follower._has_space = asks
+    expected = edge.store.nearest(collection, query, Where(), limit=9)
+
+    assert any(edge.follower.catch_up() for _ in range(4)), edge.follower.state()
+    assert answers == [expected] * len(answers) and len(answers) > 0
+    edge.assert_index_is_store()
+
+
 def test_without_space_it_is_behind_and_says_so(bench: Bench) -> None:
     """Reserve: below it nothing is written to the index; the store goes on."""
     bench.put("one")
