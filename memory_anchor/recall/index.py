@@ -384,6 +384,8 @@ class Index:
 
     def save(self) -> None:
         """Save the mirror for the next process, where it is whole, large enough and holds nothing that was erased."""
+        with contextlib.suppress(MemoryAnchorError):  # what was written last is read once more at the next start
+            self.follow()
         with self.lock:
             size, mirror = len(self.mirror), self.mirror
             if self._snapshot is None or not mirror.is_whole or size < SAVED_FROM or size == self._saved:
