@@ -175,7 +175,7 @@ def test_an_import_that_is_stopped_says_what_is_done(
     """Rule input: Ctrl-C names the last line that is in, and what to do."""
     file = tmp_path / "lines.jsonl"
     file.write_text("".join(json.dumps({"content": f"Fact number {n} is kept"}) + "\n" for n in range(3)))
-    monkeypatch.setattr("memory_anchor.extensions.transfer.transfer_files.PAGE", 1)
+    monkeypatch.setattr("memory_anchor.extensions.transfer.transfer_files.BATCH_LINES", 1)
 
     class Stopping(moving.Ticker):
         def at(self, count: int, what: str = "") -> None:

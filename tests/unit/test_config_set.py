@@ -65,7 +65,8 @@ def test_a_setting_is_written_and_shown_with_its_origin(file: Path) -> None:
 
 def test_a_folder_that_is_there_keeps_its_mode(file: Path) -> None:
     """Rule settings.set: the file may lie in a folder that others read too."""
-    file.parent.mkdir(mode=0o755)
+    file.parent.mkdir()
+    file.parent.chmod(0o755)
 
     assert ran("set", "profile", "full")[0] == 0
 

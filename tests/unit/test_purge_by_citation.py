@@ -238,7 +238,8 @@ def test_a_place_that_could_not_be_searched_is_named_and_the_certificate_is_not_
             blobs.mkdir(parents=True, exist_ok=True)
             (blobs / ("0" * 64)).write_bytes(b"%PDF-1.7 torn")
         case "set aside by a restore":
-            (core.data_dir / "replaced-1").mkdir()
+            (core.data_dir / "replaced-1" / "store").mkdir(parents=True)
+            (core.data_dir / "replaced-1" / "store" / "memory.db").write_bytes(b"no database")
         case _:
             backup.create(core, file)
             file.write_bytes(file.read_bytes()[:200]) if why == "torn backup" else file.unlink()

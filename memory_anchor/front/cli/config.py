@@ -124,7 +124,7 @@ def with_value(text: str, name: str, value: str) -> str:
             at, indent = _end_of(node, text), INDENT * depth
             if node.value:
                 indent = " " * node.value[0][0].start_mark.column
-            added = "".join(indent + row for row in _nested(groups[depth:], line).splitlines(keepends=True))
+            added = "".join(f"{indent}{row}\n" for row in _nested(groups[depth:], line).split("\n") if row)
             return _ended(text[:at]) + added + text[at:]
         node = found
     start, end = node.start_mark.index, node.end_mark.index

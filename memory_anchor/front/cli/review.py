@@ -269,6 +269,7 @@ class _Review:
             print_dim("nothing was decided yet in this review" if self.last is None else "nothing was undone")
             return
         ids: list[Json] = [name for position in chosen for name in self.last.done[position]]
+        out.print(f"[dim]{escaped(f'taking back {ids}, by {self.last.by} since {self.last.since}')}[/]")
         done = call("undo", agent=self.last.by, since=self.last.since, only=ids, apply=True, human=self.human)
         for row in records(done["left"]):
             err.print(f"[yellow]{escaped(row['id'])}: {escaped(row['reason'])}[/]")
