@@ -41,10 +41,10 @@ def main() -> int:
             from memory_anchor.front.cli.app import command_line
 
             app = command_line(command)
-    except KeyboardInterrupt:
+        app()
+    except KeyboardInterrupt:  # before a command began, which says itself how far it is
         sys.stderr.write("stopped before anything was done\n")
         return 130
-    app()
     return 0
 
 

@@ -72,7 +72,7 @@ class Screen:
         return " ".join(one.text for one in self.all(".notice"))
 
 
-SIZES = (0, 70, 10_000, 100_000)
+SIZES = (0, 70, *(pytest.param(size, marks=pytest.mark.nightly) for size in (10_000, 100_000)))
 """Memories in the store before the pages are used; what the actions need comes on top of them."""
 
 

@@ -122,6 +122,7 @@ def test_review_shows_why_and_takes_an_edited_text_and_gives_it_back(seat: Seat)
             ("2/3", "u", True),
             ("1/3", "A", True),
             ("these 3?", "y", True),
+            ("(q)uit", "q", True),
         ],
     )
 

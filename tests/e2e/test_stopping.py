@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,13 @@ def test_an_import_that_is_stopped_says_how_far_it_is_and_goes_on_from_there(sea
 
 
 def test_a_command_without_steps_stops_with_a_word_too(seat: Seat) -> None:
-    """Rule stop: no traceback, whether its modules are loading or it waits for the engine."""
-    code, screen = interrupted(seat, "stats", at="…")
+    """Rule stop: no traceback while it waits for an engine that does not answer."""
+    assert seat.shell("engine", "start").returncode == 0
+    assert seat.shell("stats").returncode == 0
+    engine = json.loads(seat.shell("engine", "status", "--json").stdout)["pid"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        code, screen = interrupted(seat, "stats", at="working…")
+    finally:
+        os.kill(engine, signal.SIGCONT)
     assert code == 130 and "stopped" in screen
