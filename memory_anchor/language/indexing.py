@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from datetime import datetime
-from math import isclose
 
 from memory_anchor.domain.model import Layer, Memory
 from memory_anchor.domain.ports import SparseVector
@@ -94,12 +92,6 @@ def searched_words(memory: Memory) -> SparseVector:
     if memory.layer in (Layer.VERIFIED_FACT, Layer.EVENT_LOG) and may_be_due(memory):
         weights[_DUE_TERM] = 1.0
     return weighted(weights)
-
-
-def is_same_vector(words: SparseVector, stored: Iterable[tuple[int, float]]) -> bool:
-    """Return whether a stored sparse vector equals this one, in any order."""
-    wanted, kept = dict(zip(words.indices, words.values, strict=True)), dict(stored)
-    return wanted.keys() == kept.keys() and all(isclose(wanted[at], kept[at], rel_tol=WORDS_DIFFER) for at in wanted)
 
 
 def phrase_text(memory: Memory) -> str:

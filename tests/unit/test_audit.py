@@ -183,10 +183,10 @@ def test_several_processes_append_to_one_chain(tmp_path: Path) -> None:
 
 
 def test_a_note_goes_only_after_its_record_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: under `batch` too, a power cut after a recovery leaves the note or the record, never neither."""
+    """Rule: a power cut after a recovery leaves the note or the record, never neither."""
     memory = {"id": "a", "version": 1, "layer": "event_log", "content_hash": "0" * 64}
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    audit = JsonlAudit(tmp_path / "audit.jsonl", durability=Durability("batch", sync_ms=600_000))
+    audit = JsonlAudit(tmp_path / "audit.jsonl", durability=Durability())
     with pytest.raises(Unavailable), audit.recording("import", [{"memories": [memory]}], by="user", at=at):
         raise Unavailable("stored, but nobody knows")
     steps: list[str] = []

@@ -107,30 +107,6 @@ def test_the_next_writer_decides_while_this_one_waits_for_the_disk() -> None:
     reader.join(SOON_S)
 
 
-def test_two_files_of_a_group_reach_the_disk_in_order() -> None:
-    """Rule power: before the second collection is written to, the first one's part is on disk."""
-    durability, log = Durability(), []
-
-    with SyncedLock(durability):
-        durability.note_write("store", "facts", lambda: log.append("facts"))
-        durability.sync_others("store", "facts")
-        assert log == []
-        durability.sync_others("store", "events")
-        assert log == ["facts"]
-        durability.note_write("store", "events", lambda: log.append("events"))
-
-    assert log == ["facts", "events"]
-
-
-def test_batch_answers_at_once_and_syncs_within_its_bound() -> None:
-    """Rule power: store.sync=batch loses at most what was written within store.sync_ms."""
-    synced = threading.Event()
-    Durability("batch", sync_ms=30).note_write("store", "a", synced.set)
-
-    assert not synced.is_set()
-    assert synced.wait(SOON_S)
-
-
 def test_a_database_under_batch_answers_at_once_and_syncs_its_log_within_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +142,7 @@ def test_a_disk_that_does_not_confirm_is_never_trusted_again() -> None:
     with pytest.raises(Unavailable, match="did not confirm"):
         durability.note_write("store", "a", refuse)
     with pytest.raises(Unavailable, match="did not confirm"):
-        durability.sync_others("store", "a")
+        durability.note_write("store", "a", lambda: None)
 
 
 def test_who_waits_for_another_writers_sync_is_not_answered_where_it_fails() -> None:

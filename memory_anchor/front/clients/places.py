@@ -214,8 +214,6 @@ CLIENTS = (
     *("claude-code", "codex", "gemini", "cursor", "vscode", "claude-desktop", "windsurf", "zed", "opencode"),
     "json",
 )
-USER_ONLY = ("claude-desktop", "windsurf")
-"""Clients without a configuration beside a project."""
 PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "cursor": "cursor", "vscode": "code"}
 PROGRAMS |= {"claude-desktop": "claude-desktop", "windsurf": "windsurf", "zed": "zed", "opencode": "opencode"}
 """The program of a client, by which it is detected, or else by the folder of its files."""
