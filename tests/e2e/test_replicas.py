@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -228,16 +229,28 @@ def test_a_purge_at_one_replica_is_gone_from_the_next_answer_of_every_other(desk
         assert replica.ask("memory/get", {"id": secret["id"]}, key=key).status_code == 404
 
 
-def test_one_replica_runs_the_jobs_and_another_takes_over_when_it_is_gone(desk: Desk) -> None:
-    """An advisory lock, whose holder's death frees it at once."""
-    database = desk.office.database
+def runs_the_jobs(desk: Desk) -> int:
+    """Return the connection that holds the lock of the jobs, as PostgreSQL tells it; 0 for none. It takes nothing."""
+    locks = "select pid from pg_locks where locktype = 'advisory' and objid::bigint = ? and granted"
+    found = desk.office.database.rows(locks, (zlib.crc32(b"jobs"),))
+    return int(found[0][0]) if found else 0
 
-    def holder() -> int:
-        """Return which of the two holds the jobs, by the process of its connection; 0 for none."""
-        database.let_go("jobs")
-        return 0 if database.holds("jobs") else 1
 
-    until(holder, "somebody runs the jobs")
+def test_one_replica_runs_the_jobs_and_nobody_takes_them_from_it(desk: Desk) -> None:
+    """An advisory lock: whoever asks meanwhile is told no."""
+    first = until(lambda: runs_the_jobs(desk), "somebody runs the jobs")
+
+    assert not desk.office.database.holds("jobs")
+    assert runs_the_jobs(desk) == first
+
+
+@pytest.mark.slow
+def test_another_replica_takes_the_jobs_over_when_the_one_that_ran_them_is_gone(desk: Desk) -> None:
+    """The lock is a connection's, whose end frees it at once; the other one asks for it once a minute."""
+    for gone in (desk.one, desk.two):
+        gone.kill()
+        until(lambda: runs_the_jobs(desk), "the one that is left runs the jobs", within_s=120)
+        gone.start()
 
 
 def test_a_second_server_on_one_data_directory_is_refused_and_says_what_replicas_need(desk: Desk) -> None:

@@ -19,9 +19,9 @@ LAB = str(Path(__file__).resolve().parent / "lab.py")
 UNTIL_S = 40.0
 
 
-def until(holds: Callable[[], Any], what: str) -> Any:
+def until(holds: Callable[[], Any], what: str, *, within_s: float = UNTIL_S) -> Any:
     """Wait for something other processes do, and return it; the bound is for a broken test only."""
-    end = time.monotonic() + UNTIL_S
+    end = time.monotonic() + within_s
     while time.monotonic() < end:
         if found := holds():
             return found
