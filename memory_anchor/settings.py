@@ -300,7 +300,11 @@ class CoreSettings(Group):
 GROUPS = {name: kind for extension in installed() for name, kind in extension.settings().items()}
 SECRET_NAMES = tuple(f"{name}.{secret}" for name, kind in GROUPS.items() for secret in kind.SECRET_NAMES)
 """Settings of which the names are the secrets."""
-SECRETS = ("database.url", "store.api_key", "embedder.api_key", "llm.api_key", *SECRET_NAMES)
+_KEYS = ((name, key, field) for name, kind in GROUPS.items() for key, field in kind.model_fields.items())
+SECRETS = (
+    *("database.url", "store.api_key", "embedder.api_key", "llm.api_key", *SECRET_NAMES),
+    *(f"{name}.{key}" for name, key, field in _KEYS if field.annotation is SecretStr),
+)
 """Settings that are never shown."""
 GONE = {
     "store.records": "one `serve` answers for a memory, with its data directory on a volume; leave it out",

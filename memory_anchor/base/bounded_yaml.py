@@ -90,11 +90,17 @@ def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
         raw = nofollow.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
-        text = (raw or b"").decode("utf-8")
-        check(text)
-        value = yaml.load(text, _UniqueNames)  # noqa: S506 - a safe loader
     except OSError as error:
         raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None
+    return read_content(raw or b"", path)
+
+
+def read_content(raw: bytes, path: Path) -> dict[str, Json]:
+    """Return the settings in the content of a file. Raises BadInput: not a mapping that YAML can read."""
+    try:
+        text = raw.decode("utf-8")
+        check(text)
+        value = yaml.load(text, _UniqueNames)  # noqa: S506 - a safe loader
     except TooMuchYaml as error:
         raise BadInput(f"settings file {path}: {error}; mend it or move it away") from None
     except RecursionError:

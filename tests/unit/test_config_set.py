@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import string
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +127,67 @@ def test_the_file_reads_as_before_but_for_the_one_value(
     after = with_value(text, f"{group}.{name}", json.dumps(value, ensure_ascii=False))
 
     assert yaml.safe_load(after) == {**before, group: {**inner, name: value}}
+
+
+TEXTS = ("find #1 of", "query: ", "007", "on", "2024-13-45", "a: b", "'half", "x - y", "null", "~")
+
+
+@pytest.mark.parametrize("value", TEXTS)
+def test_a_text_is_kept_sign_by_sign(file: Path, value: str) -> None:
+    """Rule settings.set: where text is wanted, it is none of the comment, mapping or number that YAML would read."""
+    assert ran("set", "embedder.query_prompt", value)[0] == 0
+
+    assert {row["name"]: row["value"] for row in ran()[1]["settings"]}["embedder.query_prompt"] == value
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "value"),
+    [
+        ("embedder:\n  query_prompt: |\n    hello\n# keep me\n", "embedder.query_prompt", "hi"),
+        ("agents:\n  claude: &c\n    enabled: true\n  codex: *c\n", "agents.codex.enabled", "false"),
+        ("read_only: true\n", "read_only", "false"),
+        ("budget: {facts: 1500}\n", "budget.facts", "1\n2"),
+    ],
+)
+def test_what_cannot_be_changed_alone_is_left_to_the_human(file: Path, before: str, name: str, value: str) -> None:
+    """Rule settings.set: a block, a name that two places share, a switch of safety, a value of two lines."""
+    file.parent.mkdir()
+    file.write_text(before)
+
+    code, answer = ran("set", name, value)
+
+    assert code in (2, 4) and answer["message"]
+    assert file.read_text() == before
+
+
+def test_a_link_to_the_file_stays_a_link(file: Path, tmp_path: Path) -> None:
+    """Rule settings.set: dotfiles are kept elsewhere; a device is no settings file."""
+    kept = tmp_path / "dotfiles.yaml"
+    kept.write_text("profile: full\n")
+    file.parent.mkdir()
+    file.symlink_to(kept)
+
+    assert ran("set", "read_only", "true")[0] == 0
+
+    assert file.is_symlink() and kept.read_text() == "profile: full\nread_only: true\n"
+    file.unlink()
+    file.symlink_to(os.devnull)
+    assert ran("set", "profile", "full")[0] == 2 and not Path(os.devnull).is_file()
+
+
+def test_the_key_of_a_served_memory_is_in_no_error(file: Path) -> None:
+    """Rule safety: whichever group a secret belongs to."""
+    code, answer = ran("set", "remote.key", "[hiddenkey-123456]")
+
+    assert code == 2 and "hiddenkey" not in answer["message"]
+
+
+def test_two_writers_of_one_file_lose_nothing(file: Path) -> None:
+    """Rule settings.set: six commands at once, one value each."""
+    names = ("facts", "events", "identity", "operations", "question", "reserve")
+    command = [sys.executable, "-m", "memory_anchor", "config", "set"]
+    writers = [subprocess.Popen([*command, f"budget.{name}", str(300 + at)]) for at, name in enumerate(names)]
+
+    assert [writer.wait(60) for writer in writers] == [0] * 6
+
+    assert yaml.safe_load(file.read_text()) == {"budget": {name: 300 + at for at, name in enumerate(names)}}

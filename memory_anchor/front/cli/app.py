@@ -20,6 +20,7 @@ from memory_anchor.domain.errors import TABLE, BadInput
 from memory_anchor.extensions import installed
 from memory_anchor.front.cli import guide, link
 from memory_anchor.front.cli.output import show_failure
+from memory_anchor.front.cli.spinner import COMPLETING
 from memory_anchor.front.gone import about_command
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     app: typer.Typer
 
 LINE = "memory_anchor.line"
-COMPLETES = "_MEMORY_ANCHOR_COMPLETE"
-"""Set where a shell asks what could follow."""
 PANELS = {
     "Every day": ("search", "add", "list", "show", "edit", "forget", "review", "due", "undo"),
     "Set up": ("init", "install", "config", "constitution", "adopt", "import"),
@@ -156,7 +155,7 @@ def command_line(word: str = "") -> typer.Typer:
     made.callback()(root)
     if word == "--version":
         return made
-    if COMPLETES in os.environ:
+    if COMPLETING in os.environ:
         word = ""
     homes: list[tuple[tuple[str, ...], Callable[[typer.Typer], None]]] = [
         *((names, partial(_register, module)) for module, names in MODULES.items()),

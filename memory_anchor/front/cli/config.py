@@ -7,6 +7,7 @@ would say then is read as a start would read it, before anything is written.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +15,12 @@ import typer
 import yaml
 from rich.markup import escape
 
+from memory_anchor.base.bounded_yaml import read_content
 from memory_anchor.base.files import file_lock, make_folder, write_atomic
-from memory_anchor.base.json_values import Json
-from memory_anchor.domain.errors import BadInput
+from memory_anchor.base.json_values import Json, Record, record
+from memory_anchor.domain.errors import BadInput, StoreBusy
 from memory_anchor.front.cli import completing
-from memory_anchor.front.cli.link import data_dir, preamble
+from memory_anchor.front.cli.link import check_writable, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, flat, handle_errors, out, print_dim, show_json
 from memory_anchor.runtime import wire
 
@@ -82,36 +84,78 @@ def _show(prefix: str, as_json: bool) -> None:
 
 
 def _set(name: str, value: str, as_json: bool) -> None:
-    from memory_anchor.settings import load_settings
-
-    path = Path(wire.user_config_file(os.environ))
-    load_settings(env={}, user_file=path)  # a file that is damaged already is not ours to mend
+    check_writable()
+    path = Path(wire.user_config_file(os.environ)).resolve()  # a link to where one keeps such files stays one
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is no regular file; allowed is a settings file")
+    if any(sign in value for sign in "\n\r\0"):
+        raise BadInput(f"the value of {name[:60]} has a line break or NUL; write it by hand in {path}")
     make_folder(path.parent, mode=0o700)
     with file_lock(data_dir() / "config.lock"):
-        before = path.read_bytes().decode("utf-8") if path.is_file() else ""
-        after = with_value(before, name, value)
-        trial = data_dir() / "config.trial.yaml"
-        write_atomic(trial, after.encode())
-        try:
-            load_settings(env={}, user_file=trial)
-        except BadInput as error:
-            raise BadInput(str(error).replace(str(trial), str(path))) from None
-        finally:
-            trial.unlink(missing_ok=True)
-        write_atomic(path, after.encode())
+        before = path.read_bytes() if path.exists() else b""
+        after = _accepted(before, name, value, path)
+        if (path.read_bytes() if path.exists() else b"") != before:  # by another data directory's command, or an editor
+            raise StoreBusy(f"{path} was written meanwhile; nothing was changed, try again.")
+        write_atomic(path, after)
     if as_json:
         show_json({"name": name, "file": str(path), "changed": before != after})
     else:
         print_dim(f"{name} is written in {path}; a running engine reads it when it starts: memory-anchor engine stop")
 
 
-def with_value(text: str, name: str, value: str) -> str:
+def _accepted(before: bytes, name: str, value: str, path: Path) -> bytes:
+    """Return the file with the value in the first form in which a start takes it; raise what it says of the first.
+
+    Raises BadInput, too, where anything else would read otherwise than before: a name that two places share.
+    """
+    from memory_anchor.settings import load_settings
+
+    old, refusals = read_content(before, path), []
+    load_settings(env={}, user_file=path)  # a file that is damaged already is not ours to mend
+    for shown in _forms(value):
+        after = with_value(before.decode(), name, shown).encode()
+        new = read_content(after, path)
+        if new != _with(old, name.split("."), yaml.safe_load(shown)):
+            raise BadInput(f"{name} cannot be changed alone where it stands; change it by hand in {path}")
+        try:
+            load_settings(env={}, user_file=None, arguments=new)
+        except BadInput as error:
+            refusals.append(str(error).replace(" in argument", f" in {path}"))
+            continue
+        return after
+    raise BadInput(refusals[0])
+
+
+def _with(values: Record, names: list[str], value: Json) -> Record:
+    """Return nested values with one of them set."""
+    inner = values.get(names[0])
+    set_ = value if len(names) == 1 else _with(record(inner) if inner is not None else {}, names[1:], value)
+    return {**values, names[0]: set_}
+
+
+def _forms(value: str) -> list[str]:
+    """Return how a value may stand on one line of YAML: a list or a mapping as such, a number or a switch, then text.
+
+    Raises BadInput: it begins like a list or a mapping and is none.
+    """
+    read: Json = value
+    with suppress(yaml.YAMLError, ValueError, RecursionError):
+        read = yaml.safe_load(value)
+    if value.startswith(("[", "{")):
+        if not isinstance(read, (list, dict)):
+            raise BadInput("the value begins like a list or a mapping and is none; allowed is JSON or plain text")
+        return [_line(read)]
+    return [*([_line(read)] if isinstance(read, (bool, int, float)) else []), _line(value)]
+
+
+def with_value(text: str, name: str, shown: str) -> str:
     """Return the text of a settings file with one dotted name set, and nothing else changed.
 
-    Raises BadInput: a part of the name holds a value already, or is written in a form that is changed by hand alone.
+    shown: the value as one line of YAML. Raises BadInput: a part of the name holds a value already, or is written in a
+    form that is changed by hand alone.
     """
     *groups, last = name.split(".")
-    line = f"{_yaml(last, as_text=True)}: {_yaml(value)}\n"
+    line = f"{_line(last)}: {shown}\n"
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if node is None:
         return _ended(text) + _nested(groups, line)
@@ -133,7 +177,7 @@ def with_value(text: str, name: str, value: str) -> str:
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
         raise BadInput(f"{name} is written as lines of a list; change it by hand in your settings file")
     gap = "" if start and text[start - 1] in " \t" else " "
-    return text[:start] + gap + _yaml(value) + text[end:]
+    return text[:start] + gap + shown + text[end:]
 
 
 def _end_of(node: yaml.MappingNode, text: str) -> int:
@@ -149,7 +193,7 @@ def _end_of(node: yaml.MappingNode, text: str) -> int:
 
 
 def _nested(groups: list[str], line: str) -> str:
-    rows = [f"{INDENT * depth}{_yaml(group, as_text=True)}:\n" for depth, group in enumerate(groups)]
+    rows = [f"{INDENT * depth}{_line(group)}:\n" for depth, group in enumerate(groups)]
     return "".join(rows) + INDENT * len(groups) + line
 
 
@@ -157,13 +201,7 @@ def _ended(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def _yaml(value: str, *, as_text: bool = False) -> str:
-    """Return a value as one line of YAML: a number, a switch, a list in brackets as such, all else as text."""
-    try:
-        read: Json = value if as_text else yaml.safe_load(value)
-    except yaml.YAMLError:
-        read = value
-    if not isinstance(read, (bool, int, float, str, list, dict)):
-        read = value
-    shown = yaml.safe_dump(read, default_flow_style=True, allow_unicode=True, width=10**6)
-    return shown.removesuffix("...\n").rstrip("\n").replace("\n", " ")
+def _line(value: Json) -> str:
+    """Return a value as one line of YAML."""
+    shown = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return str(shown.removesuffix("...\n").rstrip("\n").replace("\n", " "))
