@@ -6,8 +6,11 @@ import html
 import json
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Answer, Browser
@@ -73,6 +76,37 @@ def test_a_file_is_shown_first_and_waits_in_the_inbox_once_it_is_signed(house: H
     assert {memory["status"] for memory in waiting} == {"pending"}
     again = shown(browser, "CLAUDE.md", RULES, "claude-md")
     assert counts(again) == [0, 3, 0, 0] and "Nothing in it is new." in again.text
+
+
+def test_two_posts_of_one_file_bring_it_in_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule import.page: both wait for the passphrase; the second one finds that the file came in."""
+    browser, line = house.browser(), threading.Barrier(2, timeout=20)
+    rules = "".join(f"- Pump {n} takes {n * 3} bars\n" for n in range(40)).encode()
+    form = shown(browser, "CLAUDE.md", rules, "claude-md").form("/import/do")
+    signer = actions._signer
+
+    def together(*given: Any) -> Any:
+        signed = signer(*given)
+        line.wait()
+        return signed
+
+    monkeypatch.setattr(actions, "_signer", together)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: browser.send(form, passphrase=PASSPHRASE).status, range(2)))
+
+    assert sorted(answers) == [200, 400], "a redirect is followed"
+    assert link.call("inbox")["total"] == 40
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"), [("\n" + "{}\n" * 501, "many.jsonl"), ("# x\n", ".."), ("# x\n", "𝕏" * 90 + ".md")]
+)
+def test_a_blank_line_hides_no_other_and_any_name_is_a_name(house: House, lines: str, name: str) -> None:
+    """Rule import.page: the bound counts what is said; a name is only shown."""
+    answer = shown(house.browser(), name, lines.encode(), "export" if name == "many.jsonl" else "claude-md")
+
+    assert answer.status in (200, 400)
+    assert "500 memories" in answer.text or name != "many.jsonl"
 
 
 def test_a_human_may_take_a_file_in_as_a_word_of_their_own(

@@ -77,6 +77,8 @@ L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
 HISTORY_LIMIT, HISTORY_LIMIT_MAX = 200, 1_000
 PURGED_MAX = 100
+UNDONE_MAX = 4_000
+"""What one review decides at most, with both sides of each."""
 
 ENTRY_FIELDS = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """Further fields of the strategy's memory entry and observation; tools accept them without listing them."""
@@ -430,7 +432,7 @@ class Undo(BaseRequest):
     conversation: Name = arg("")
     agent: Name = arg("")
     since: When | None = arg(None, "With --agent.")
-    only: Annotated[tuple[Identifier, ...], Listed(PURGED_MAX)] = arg((), "Of these changes, those of these memories.")
+    only: Annotated[tuple[Identifier, ...], Listed(UNDONE_MAX)] = arg((), "Of these changes, those of these memories.")
     apply: Flag = arg(False, "Do it; without this the plan is only shown.", option="yes")
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -231,7 +232,9 @@ IMPORT_BYTES_MAX = 16 << 20
 IMPORT_LINES_MAX = 500
 """Of one file that comes in by the page, some 50 ms each; `memory-anchor import` takes any number, with progress."""
 IMPORT_SHOWN = 20
-FILE_NAME, FILE_NAME_CHARS = re.compile(r"[^\w.-]+"), 80
+FILE_NAME, FILE_NAME_CHARS = re.compile(r"[^\w.-]+"), 60
+_UPLOADS = threading.Lock()
+"""Of all sessions: one post takes what was shown."""
 SETTLES = ("keep_new", "keep_old", "keep_both", "merge")
 
 
@@ -324,11 +327,11 @@ def undo(form: Form, session: Session, words: Words) -> str:
     last, one = (undoable(session, form.get("id", ""))[part] for part in ("last", "one"))
     if not isinstance(last, dict) or (one is None and form.get("id")):
         raise BadInput(words("undo.nothing"))
-    only: list[Json] = [record(one)["id"]] if one is not None else []
+    only: list[Json] = [memory["id"] for memory in ([record(one)] if one is not None else records(last["each"]))]
     human = _signer(form, session)
     done = ask("undo", human=human, agent=last["by"], since=last["since"], only=only, apply=True)
     undone = {row["id"] for row in (*records(done["steps"]), *records(done["left"]))} | set(only)
-    left: list[Json] = [memory for memory in records(last["each"]) if only and memory["id"] not in undone]
+    left: list[Json] = [memory for memory in records(last["each"]) if memory["id"] not in undone]
     session.last[_project()] = {**last, "each": left}
     if not left:
         del session.last[_project()]
@@ -402,7 +405,7 @@ def offer(form: Form, file: BinaryIO, name: str, session: Session, words: Words)
         raise BadInput(words("import.no_file"))
     lines = _lines_of(file, name, tool, unreadable)
     opening.check_text(name, lines)
-    first = [line for line in (lines.readline(IMPORT_BYTES_MAX) for _ in range(IMPORT_LINES_MAX + 1)) if line.strip()]
+    first = list(islice((line for line in lines if line.strip()), IMPORT_LINES_MAX + 1))
     if len(first) > IMPORT_LINES_MAX:
         raise BadInput(words("import.too_many", n=IMPORT_LINES_MAX))
     done = import_file(ask, lines, link.data_dir(), project_dir=link.preamble().project_dir, tick=_untold, dry=True)
@@ -436,7 +439,7 @@ def _lines_of(file: BinaryIO, name: str, tool: str, unreadable: opening.Unreadab
             shutil.copyfileobj(file, lines)
         return lines
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, FILE_NAME.sub("_", name)[-FILE_NAME_CHARS:])
+        copy = Path(folder, FILE_NAME.sub("_", name)[-FILE_NAME_CHARS:].lstrip(".") or "file")
         with copy.open("wb") as stream, opening.writing(stream):
             shutil.copyfileobj(file, stream)
         try:
@@ -458,14 +461,13 @@ def _content_of(line: bytes) -> str:
 
 def bring_in(form: Form, session: Session, words: Words) -> str:
     """Import the file that was shown: into the inbox, or as the human's own."""
-    upload = session.upload
-    if upload is None or (upload.digest, upload.project) != (form.get("seen", ""), _project()):
-        raise BadInput(words("import.gone"))
+    _shown_upload(form, session, words)
     if form.get("how") not in ("inbox", "own"):
         raise BadInput(words("import.no_choice"))
     signer = _signer(form, session)
     human, folder = (signer if form["how"] == "own" else None), link.preamble().project_dir
-    session.upload = None
+    with _UPLOADS:  # a second post waited for the passphrase too
+        upload, session.upload = _shown_upload(form, session, words), None
     with upload.lines as lines:
         done = import_file(ask, lines, link.data_dir(), project_dir=folder, human=human, tick=_untold)
     new, refused = done.added + done.written, done.failed + done.rejected
@@ -476,6 +478,14 @@ def bring_in(form: Form, session: Session, words: Words) -> str:
     for note in done.notes:
         _notify(session, "warning", note)
     return "/" if done.pending else "/timeline"
+
+
+def _shown_upload(form: Form, session: Session, words: Words) -> Upload:
+    """Return the file that was shown. Raises BadInput: it came in, or another one was shown since."""
+    upload = session.upload
+    if upload is None or (upload.digest, upload.project) != (form.get("seen", ""), _project()):
+        raise BadInput(words("import.gone"))
+    return upload
 
 
 def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:

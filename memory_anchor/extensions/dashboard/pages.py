@@ -324,7 +324,7 @@ def memory(name: str, words: Words, before: str = "") -> Page:
         old = content
     fades = _fades(text(shown["id"]), words)
     links = [{name: str(link[name]) for name in ("id", "kind", "text")} for link in records(shown.get("links"))]
-    chain = _chain(shown, steps)
+    chain = _chain(shown, steps, words.now.isoformat())
     return {
         "memory": {**shown, "citations": _named(records(shown.get("citations")))},
         "steps": steps[::-1],
@@ -345,30 +345,30 @@ def _because(why: str) -> Record:
     return {"why": begun or why, "other": other}
 
 
-def _chain(shown: Record, steps: Sequence[Mapping[str, object]]) -> list[Record]:
+def _chain(shown: Record, steps: Sequence[Mapping[str, object]], at: str) -> list[Record]:
     """Return what one memory replaced and what replaced it in turn, the oldest first; [] where it stands alone.
 
-    steps: of its history.
+    steps: of its history. at: now, for which a neighbour is read: that counts as no use of it.
     """
     chain = [shown]
     with contextlib.suppress(MemoryAnchorError):  # erased, or another reader's: the chain begins or ends there
         while len(chain) < CHAIN_MAX and (after := _linked(chain[-1], "replaced_by")):
-            chain.append(record(actions.ask("show", id=after)["memory"]))
+            chain.append(actions.ask("show", id=after, at=at))
     with contextlib.suppress(MemoryAnchorError):
-        while len(chain) < CHAIN_MAX and (before := _replaced(chain[0], steps)):
+        while len(chain) < CHAIN_MAX and (before := _replaced(chain[0], steps, at)):
             chain.insert(0, before)
             steps = records(actions.ask("history", id=before["id"])["steps"])
     return chain if len(chain) > 1 else []
 
 
-def _replaced(memory: Record, steps: Sequence[Mapping[str, object]]) -> Record | None:
+def _replaced(memory: Record, steps: Sequence[Mapping[str, object]], at: str) -> Record | None:
     """Return what a memory took the place of: what it names, or what it contradicted until that was settled."""
     named = (str(step.get("came_from") or "").partition("@")[0] for step in steps)
     if before := next((name for name in named if name not in ("", memory["id"])), ""):
-        return record(actions.ask("show", id=before)["memory"])
+        return actions.ask("show", id=before, at=at)
     changes = (record(step["changes"]).get("disputes") for step in steps)  # type: ignore[arg-type]
     for name in [text(name) for change in changes if change for name in items(items(change)[0])][:CHAIN_MAX]:
-        other = record(actions.ask("show", id=name)["memory"])
+        other = actions.ask("show", id=name, at=at)
         if _linked(other, "replaced_by") == memory["id"]:
             return other
     return None

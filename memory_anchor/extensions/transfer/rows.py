@@ -30,8 +30,6 @@ from memory_anchor.layers.commits import moved_records
 from memory_anchor.use_cases.memory import MemoryAnchor
 from memory_anchor.use_cases.writes import IMPORT, Line
 
-"""Versions that one audit record names: some 20 kB, a third of its maximum."""
-
 
 class Moving:
     def __init__(self, anchor: MemoryAnchor) -> None:

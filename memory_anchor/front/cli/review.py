@@ -273,17 +273,19 @@ class _Review:
         done = call("undo", agent=self.last.by, since=self.last.since, only=ids, apply=True, human=self.human)
         for row in records(done["left"]):
             err.print(f"[yellow]{escaped(row['id'])}: {escaped(row['reason'])}[/]")
-        if not done["steps"]:
+        undone = {text(row["id"]) for row in records(done["steps"])}
+        back = [position for position in chosen if undone.intersection(self.last.done[position])]
+        if not back:
             print_dim(f"nothing was undone; `memory-anchor history {ids[0]}` shows what became of it")
             return
         waiting = {record(item["memory"])["id"]: item for item in records(call("inbox", limit=WALKED_MAX)["items"])}
-        for position in chosen:
+        for position in back:
             del self.last.done[position]
             self.decided.discard(position)
             self.items[position] = waiting.get(record(self.items[position]["memory"])["id"], self.items[position])
         self.last = self.last if self.last.done else None
-        self.position = min(self.position, *chosen)
-        print_dim(f"undone: {', '.join(map(str, ids))} waits again")
+        self.position = min(self.position, *back)
+        print_dim(f"undone: {', '.join(sorted(undone))} waits again")
 
     def _chosen_of(self, done: Mapping[int, list[str]]) -> list[int]:
         """Return the positions of all of an action, or the one that the human names by its number."""
