@@ -418,6 +418,24 @@ def test_each_of_a_group_has_an_undo_of_its_own(tmp_path: Path, monkeypatch: pyt
         assert link.call("inbox", limit=1)["total"] == 6
 
 
+def test_an_undo_of_all_leaves_what_its_human_did_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the page takes back what it did; a command of the same human since then stays."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human = human_of(house.data)
+        stale = house.add("stale", "The boiler is serviced every April", confidence=0.95)
+        for number in range(3):
+            house.add(str(number), f"Maybe bench {number} needs {number * 3} screws", confidence=0.75)
+        browser = house.browser()
+        browser.send(browser.get("/?by=agent").form("/inbox"), passphrase=PASSPHRASE, **{"group.1": "accept"})
+        link.call("forget", id=stale, human=human)
+        undone = browser.send(browser.get("/undo").form("/undo"), passphrase=PASSPHRASE)
+
+        assert "3 memories are as they were before." in undone.text
+        assert link.call("inbox", limit=1)["total"] == 3
+        assert link.call("show", id=stale)["memory"]["status"] == "archived"
+
+
 def test_what_changed_together_goes_back_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: the undo of one memory takes with it the one that was ended for it, so that never two hold or neither."""
     house = House(tmp_path)
@@ -684,6 +702,21 @@ def test_the_terminal_takes_back_one_of_many_too(
         }
         assert (walked.exit_code, pending) == (0, waits), walked.output
         assert said in walked.output
+
+
+def test_the_terminal_takes_back_any_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what one answer decided, one answer undoes, however many."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        human = human_of(house.data)
+        monkeypatch.setattr(review, "ask_human", lambda: human)
+        for number in range(104):
+            house.add(str(number), f"Maybe tray {number} needs {number * 7} ml", confidence=0.75)
+
+        walked = CliRunner().invoke(cli.app, ["review"], input="A\ny\nu\na\nq\n")
+
+        assert walked.exit_code == 0, walked.output
+        assert link.call("inbox", limit=1)["total"] == 104
 
 
 def test_what_a_session_was_shown_is_listed_and_looking_is_no_use(
