@@ -72,6 +72,9 @@ class FileRecords:
                     records.append(ListedRecord(name, _revision(status), status.st_mtime))
         return records
 
+    def wipe(self) -> None:
+        """Do nothing: a file that is gone leaves no log."""
+
     def _path(self, name: str) -> Path:
         return self._root / checked_name(name)
 

@@ -27,9 +27,11 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.old_store import OldStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING
+from memory_anchor.adapters.system import SystemClock
 from memory_anchor.admin.backup import REPLACED, next_aside, swap_in
 from memory_anchor.admin.checks import compare_trail
 from memory_anchor.admin.purge import IDENTITY, all_text, copied_text
+from memory_anchor.admin.waiting import WholeRecord
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
@@ -223,6 +225,8 @@ def _erase_rows(file: Path, matches: PurgeTraces) -> int:
                 count += len(changed)
             store.erase(name, gone)
             count += len(gone)
+        records = SqlRecords(store.database, SystemClock().now)
+        count += sum(WholeRecord(records, name).erase(matches) for _, name, _ in records.changes(above=0))
         store.database.wipe()
         return count
 

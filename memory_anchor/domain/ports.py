@@ -395,6 +395,10 @@ class SmallRecords(Protocol):
         """Return what is below a folder, by name."""
         ...
 
+    def wipe(self) -> None:
+        """Remove from the disk what was deleted or replaced. Raises Unavailable: somebody still reads it."""
+        ...
+
 
 class Embedder(Protocol):
     """Turns text into L2-normalised rows. Deterministic, thread-safe; the first call may load the model."""

@@ -81,6 +81,9 @@ class SqlRecords:
         rows = self.database.rows(sql, (prefix, f"{folder}0"))  # the sign after a slash
         return [ListedRecord(str(name), str(changed), cast("int", at) / _MICROSECONDS) for name, changed, at in rows]
 
+    def wipe(self) -> None:
+        self.database.afterwards(self.database.wipe)
+
     # --- for those who follow, and for copies ------------------------------------------------------------------------
 
     def last_change(self) -> int:

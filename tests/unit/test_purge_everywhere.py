@@ -23,7 +23,9 @@ from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings
+from memory_anchor.store.database import Sqlite
 from memory_anchor.store.index_follower import IndexFollower
+from memory_anchor.store.record_rows import SqlRecords
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
 SECRET = "swordfish-暗号-9931"
@@ -104,6 +106,44 @@ def test_the_database_that_a_restore_replaced_is_purged_too(core: Core) -> None:
     assert certificate["files"][KeptSides.name] == 2
     assert holding(core.data_dir, *signs()) == []
     assert holding(aside / "store", b"The ferry leaves") and (aside / "spool" / "2.json").exists()
+
+
+def test_records_of_a_database_put_aside_go_with_the_text(core: Core) -> None:
+    """Purge: what `replaced-N` keeps of an answer or a batch with the text is erased, other records stay."""
+    for name, text in (("requests/1", SECRET), ("team/ingest/1.json", SECRET), ("requests/2", "nothing")):
+        core.records.write(name, json.dumps({"items": [text]}).encode(), before=None)
+    aside = core.data_dir / "replaced-1" / "store"
+    shutil.copytree(core.data_dir / "store", aside)
+
+    certificate = purged(core)
+
+    assert (certificate["clean"], certificate["still_in"]) == (True, [])
+    assert holding(core.data_dir, *signs()) == []
+    with closing(Sqlite(aside / "memory.db")) as database:
+        assert SqlRecords(database, core.clock.now).revisions(
+            ["requests/1", "requests/2", "team/ingest/1.json"]
+        ).keys() == {"requests/2"}
+
+
+def test_a_purge_of_records_alone_leaves_the_text_in_no_byte(core: Core) -> None:
+    """Purge: also where no memory has the text, what was erased is out of the database's log when it is certified."""
+    core.records.write("requests/1", json.dumps({"items": ["nothing but the falcon lands"]}).encode(), before=None)
+    core.records.write(
+        "team/ingest/1.json", json.dumps({"items": ["the falcon lands", "a ferry"]}).encode(), before=None
+    )
+    assert holding(core.data_dir, b"the falcon lands")
+
+    certificate = purged(core, "the falcon lands")
+
+    assert (certificate["versions"], certificate["clean"]) == (0, True)
+    assert holding(core.data_dir, b"the falcon lands") == []
+    assert b"a ferry" in record_of(core, "team/ingest/1.json")
+
+
+def record_of(core: Core, name: str) -> bytes:
+    stored = core.records.read(name)
+    assert stored is not None
+    return stored.content
 
 
 def test_a_database_put_aside_that_cannot_be_read_is_named(core: Core) -> None:
