@@ -275,6 +275,8 @@ class Sqlite(Database):
         self._is_file = path != IN_MEMORY
         self._reserve_bytes, self._synchronous = reserve_bytes, "normal" if sync_ms else "full"
         super().__init__(("begin immediate",), most=MOST if self._is_file else 1)
+        self._copying = threading.Lock()
+        """One copies the log at a time: SQLite tells another one at once that somebody needs the log."""
         self._checkpoints = _Checkpoints(self._checkpointed, self._sync_log if sync_ms else None, sync_ms)
         if self._is_file:
             self._make_file()
@@ -399,15 +401,13 @@ class Sqlite(Database):
         whole is written from its beginning again, and a commit that does not lengthen the file is synced faster.
         """
         link = self.connect(writes=True)
-        try:
+        with self._copying, contextlib.closing(link.raw):
             link.run(f"pragma busy_timeout={wait_ms}")
             is_read = bool(link.rows(f"pragma wal_checkpoint({mode})")[0][0])
             if mode == "passive":
                 with self.groups.lock:
                     link.rows("pragma wal_checkpoint(passive)")
             return is_read
-        finally:
-            link.raw.close()
 
     def wipe(self) -> None:
         """A reader that began before the deletion keeps the old pages in the log: SQLite says so and does not fail."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pgserver import Cluster
 from test_payload import MEMORY, plain
+from threads import at_once
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.payload import to_payload
+from memory_anchor.adapters.system import SystemClock
 from memory_anchor.admin import backup
 from memory_anchor.domain.errors import DiskFull, MemoryAnchorError, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Actor, Caller, Memory, Scope, Tag, Usage
@@ -34,6 +37,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.postgresql import Postgresql, open_database
+from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
 
@@ -228,6 +232,19 @@ def test_what_is_erased_is_in_no_byte_of_any_file(store: SqlStore, path: Path) -
     for needle in (SECRET.encode(), b"lilac", b"zebediah", entry.vectors[DENSE].tobytes()):
         assert needle not in left
     assert store.count(FACTS, Where()) == 1 and list(store.faults()) == []
+
+
+def test_no_erasure_takes_another_copy_of_the_log_for_a_reader(database: Sqlite) -> None:
+    """Purge: SQLite lets one copy its log, and tells a second one at once that it is needed; ours stand in line."""
+    rows = SqlRecords(database, SystemClock().now)
+
+    def erase(name: str) -> None:
+        for number in range(80):
+            rows.write(f"{name}/{number}", b"x" * 20_000, before="")
+            rows.delete(f"{name}/{number}", before=None)
+            rows.wipe()
+
+    at_once(*(partial(erase, name) for name in ("a", "b", "c")))
 
 
 def test_a_reader_that_still_needs_the_erased_pages_is_said(
