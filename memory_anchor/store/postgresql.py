@@ -43,8 +43,10 @@ class Postgresql(Database):
             raise extra_missing("server", "database.url postgresql") from None
         self._url, self._psycopg = url, psycopg
         self.place = "the PostgreSQL database"
-        self._held: dict[str, SqlLink] = {}
-        self._holding = threading.RLock()
+        self._holding = threading.Lock()
+        self._asking: SqlLink | None = None
+        """The connection that asks for locks of a name and has them; it lives as long as this object."""
+        self._held: set[str] = set()
         super().__init__(("begin", f"select pg_advisory_xact_lock({_ADVISORY_LOCK})"))
         self.prepare()
         self._check_layout()
@@ -80,38 +82,49 @@ class Postgresql(Database):
 
         The lock is a connection's: one that ended, with its process or the server, lets go at once.
         """
-        with self._holding:
-            link = self._held.get(name)
-            if link is not None:
-                with contextlib.suppress(self._psycopg.Error):
-                    link.rows("select 1")
-                    return True
-                self.let_go(name)
-            with self._translating():
-                link = self.connect(writes=False)
-                key = _NAMED_LOCKS << 32 | zlib.crc32(name.encode())
-                ((is_ours,),) = link.rows("select case when pg_try_advisory_lock(?) then 1 else 0 end", (key,))
-            if is_ours:
-                self._held[name] = link
-            else:
-                link.raw.close()
-            return is_ours == 1
+        with self._holding, self._translating():
+            try:
+                is_ours = self._asked(name)
+            except self._psycopg.Error:
+                if self._asking is None:
+                    raise
+                self._end_asking()  # it ended, and every lock with it
+                is_ours = self._asked(name)
+            self._held |= {name} if is_ours else set()
+            return is_ours
+
+    def _asked(self, name: str) -> bool:
+        if self._asking is None:
+            self._asking = self.connect(writes=False)
+        if name in self._held:  # a lock that is taken twice is let go twice
+            return bool(self._asking.rows("select 1"))
+        sql = "select case when pg_try_advisory_lock(?) then 1 else 0 end"
+        return self._asking.rows(sql, (_key(name),)) == [(1,)]
+
+    def _end_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.raw.close()
+        self._asking, self._held = None, set()
 
     def let_go(self, name: str) -> None:
         """Let another process have the lock of that name."""
         with self._holding:
-            if (link := self._held.pop(name, None)) is not None:
-                link.raw.close()
+            if name in self._held and self._asking is not None:
+                self._held.discard(name)
+                try:
+                    self._asking.rows("select 1 where pg_advisory_unlock(?)", (_key(name),))
+                except self._psycopg.Error:
+                    self._end_asking()
 
     def close(self) -> None:
-        for name in list(self._held):
-            self.let_go(name)
+        with self._holding:
+            self._end_asking()
         super().close()
 
     def wipe(self) -> None:
         """Let the server use the room again. Its own log and its backups are the server's (docs/store.md)."""
         with contextlib.closing(self.connect(writes=True).raw) as raw:
-            for table in ("version", "term", "vec", "used"):
+            for table in ("version", "term", "vec", "used", "record"):
                 raw.cursor().execute(f"vacuum {table}", ())
 
     def size_bytes(self) -> int:
@@ -121,6 +134,10 @@ class Postgresql(Database):
     def faults(self) -> list[str]:
         """The server has checksums of its own, where it was set up with them."""
         return []
+
+
+def _key(name: str) -> int:
+    return _NAMED_LOCKS << 32 | zlib.crc32(name.encode())
 
 
 def open_database(url: str, default: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> Database:

@@ -14,11 +14,13 @@ import pytest
 from pgserver import Cluster
 from threads import at_once
 
+from memory_anchor.adapters.system import SystemClock
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreBusy, Unavailable
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Tag
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.store.postgresql import Postgresql
+from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 
 FACTS = "verified_fact"
@@ -155,6 +157,48 @@ def test_a_named_lock_is_one_process_s_until_it_lets_go_or_dies(postgres: Cluste
         with psycopg.connect(postgres.url, autocommit=True) as other:
             other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
         assert one.holds("jobs") and not two.holds("jobs")
+
+
+def test_who_waits_for_a_named_lock_asks_on_one_connection(postgres: Cluster) -> None:
+    """Leases: a replica that asks every minute whether it runs the jobs logs in once, whatever it asks for."""
+    import psycopg
+
+    sql = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+    with (
+        closing(Postgresql(postgres.emptied())) as one,
+        closing(Postgresql(postgres.url)) as two,
+        psycopg.connect(postgres.url, autocommit=True) as other,
+    ):
+        assert one.holds("jobs") and not two.holds("jobs")
+        before = set(other.execute(sql).fetchall())
+
+        assert not any(two.holds("jobs") for _ in range(20)) and two.holds("index")
+
+        assert set(other.execute(sql).fetchall()) == before
+        one.let_go("jobs")
+        assert two.holds("jobs") and two.holds("index") and not one.holds("jobs")
+        two.let_go("jobs")
+        assert one.holds("jobs") and not one.holds("index")
+
+
+def test_a_purge_lets_the_server_use_the_room_of_every_table_with_texts_again(postgres: Cluster) -> None:
+    """Purge: versions, what belongs to them, and records; what was erased is no dead row any more."""
+    import psycopg
+
+    postgres.emptied()
+    with closing(opened(postgres)) as store:
+        records = SqlRecords(store.database, SystemClock().now)
+        records.write("requests/1", b"the falcon lands", before="")
+        records.delete("requests/1", before=None)
+
+        records.wipe()
+
+    with psycopg.connect(postgres.url, autocommit=True) as other:
+        vacuumed = "select relname from pg_stat_user_tables where vacuum_count > 0"
+        with_text = """select distinct table_name from information_schema.columns where table_schema = 'public'
+          and column_name in ('doc', 'value', 'words', 'content') and table_name <> 'meta'"""
+        assert set(other.execute(with_text).fetchall()) == {(n,) for n in ("version", "term", "vec", "used", "record")}
+        assert set(other.execute(with_text).fetchall()) <= set(other.execute(vacuumed).fetchall())
 
 
 def test_a_killed_server_comes_back_with_every_acknowledged_write(postgres: Cluster) -> None:
