@@ -284,16 +284,17 @@ class Sqlite(Database):
             self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
         self._check_layout()
         self._file_id = file_id(path)
-        self._end = _EndMark(Path(f"{path}-end")) if self._is_file and self.end_sql and not sync_ms else None
-        if self._end is not None:
-            self._check_end(self._end)
+        self._end: _EndMark | None = None
+        if self._is_file and self.end_sql and not sync_ms:
+            self._check_end(*end_of(mark := Path(f"{path}-end")))
+            self._end = _EndMark(mark)
 
-    def _check_end(self, end: _EndMark) -> None:
+    def _check_end(self, noted_change: int, noted_line: int) -> None:
         """Raise StoreDamaged: a log that is cut short, or gone, is opened by SQLite without a word."""
         change, line = (int(number or 0) for number in self.rows(self.end_sql)[0])
-        if end.change > change or end.line > line:
+        if noted_change > change or noted_line > line:
             raise StoreDamaged(
-                f"{self.place}: {end.change} changes were written and {change} can be read: its log was cut short; "
+                f"{self.place}: {noted_change} changes were written and {change} can be read: its log was cut short; "
                 "nothing was changed. `memory-anchor doctor --salvage` brings back what can be read.",
                 Mending.SALVAGE,
             )

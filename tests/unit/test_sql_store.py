@@ -266,6 +266,22 @@ def test_a_reader_that_still_needs_the_erased_pages_is_said(
     assert SECRET.encode() not in b"".join(each.read_bytes() for each in path.parent.iterdir())
 
 
+def test_a_database_that_is_refused_is_held_open_by_nobody(path: Path) -> None:
+    """Damage: an engine that looks again each second at a file which lost its end keeps no handle of it each time."""
+    for name in ("one", "two"):
+        before = path.read_bytes() if path.exists() else b""
+        with closing(opened(path)) as store:
+            store.put(FACTS, [entry_of(name)])
+    path.write_bytes(before)
+
+    for _ in range(3):
+        with pytest.raises(StoreDamaged, match="cut short"):
+            Sqlite(path)
+
+    handles = [str(handle.readlink()) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
+    assert [name for name in handles if "memory.db-end" in name] == []
+
+
 def test_a_second_process_that_writes_is_waited_for_and_then_said(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
