@@ -90,6 +90,7 @@ from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
+from memory_anchor.store.group_commit import call_each
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.shared_files import SharedFiles, is_served_by_many
 from memory_anchor.store.sql_store import SqlStore
@@ -506,20 +507,19 @@ class Core:
 
     def _stored(self, entries: Sequence[Entry]) -> None:
         """Update searches with what was stored, once it is committed."""
+        follow: list[Callable[[], None]] = [partial(self._show, entry) for entry in entries]
+        follow += [self.services.recalled_together.changed, self._embedding.wake]
         if self._database is None:
-            self._show(entries)
+            call_each(follow)
         else:
-            self._database.afterwards(partial(self._show, entries))
+            self._database.afterwards(*follow)
 
-    def _show(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self.services.searcher.index.note_written(entry)
-            memory = entry.memory
-            is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in SEARCHABLE_STATES
-            if is_new and not entry.vectors and self.services.embedder is not None:
-                self.services.recalled_together.note_unembedded(memory.id)
-        self.services.recalled_together.changed()
-        self._embedding.wake()
+    def _show(self, entry: Entry) -> None:
+        self.services.searcher.index.note_written(entry)
+        memory = entry.memory
+        is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in SEARCHABLE_STATES
+        if is_new and not entry.vectors and self.services.embedder is not None:
+            self.services.recalled_together.note_unembedded(memory.id)
 
     # --- parts ---------------------------------------------------------------------------------------------------
 

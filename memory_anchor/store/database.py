@@ -73,7 +73,7 @@ class Database(ABC):
         self._idle: list[SqlLink] = []
         self._pool = threading.Lock()
         self._writing: SqlLink | None = None
-        self.groups = GroupCommit(self._writer, begin, most=most)
+        self.groups = GroupCommit(self._writer, begin, most=most, committed=self._committed)
         self.written: Callable[[], None] = lambda: None
         """Called after each write that is committed: whoever follows the store goes to look."""
 
@@ -113,11 +113,13 @@ class Database(ABC):
         """
         with self._translating(), self.groups.unit() as link:
             yield link
+
+    def _committed(self) -> None:
         self.written()
 
-    def afterwards(self, follow: Callable[[], None]) -> None:
-        """Call `follow` when what this thread has written is committed; see `GroupCommit.afterwards`."""
-        self.groups.afterwards(follow)
+    def afterwards(self, *follow: Callable[[], None]) -> None:
+        """Call these when what this thread has written is committed; see `GroupCommit.afterwards`."""
+        self.groups.afterwards(*follow)
 
     def note_end(self, *, change: int = 0, line: int = 0) -> None:
         """Keep how far changes and the trail go, beside the database, once the unit of this thread is committed."""
@@ -336,12 +338,10 @@ class Sqlite(Database):
         with contextlib.suppress(FileNotFoundError):
             sync_file(Path(f"{self.path}-wal"))
 
-    @contextlib.contextmanager
-    def unit(self) -> Iterator[SqlLink]:
-        with super().unit() as link:
-            yield link
+    def _committed(self) -> None:
         if self._is_file:
             self._checkpoints.due()
+        super()._committed()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SqlLink]:

@@ -10,7 +10,8 @@ the writers' lock. A block inside a block of the same thread is a part of it, un
 
 Invariants: `unit` ends when its work is committed. A unit that fails is rolled back alone and fails alone. A COMMIT
 that fails, or a unit whose failure ended the transaction (SQLite does that on a full disk), fails every unit of its
-group, and nothing of the group is stored. What `afterwards` was given runs when the work is committed, or never.
+group, and nothing of the group is stored. What `afterwards` was given runs when the work is committed, or never; all of
+it, for what one of these raises is raised when each has run: the work is stored whatever they do.
 """
 
 from __future__ import annotations
@@ -91,12 +92,20 @@ class _Inside(threading.local):
 class GroupCommit:
     """The only way to write through one connection. Thread-safe; a unit waits for no other thread that writes."""
 
-    def __init__(self, link: Callable[[], SqlLink], begin: Sequence[str], *, most: int = MOST) -> None:
+    def __init__(
+        self,
+        link: Callable[[], SqlLink],
+        begin: Sequence[str],
+        *,
+        most: int = MOST,
+        committed: Callable[[], None] = lambda: None,
+    ) -> None:
         """link: the writing connection, asked for at each transaction. begin: the statements that begin one.
 
+        committed: called after each unit that is committed, as the first of what follows it.
         most: units of one transaction; 1 for a connection that is read by others between two units.
         """
-        self._link, self._begin, self._most = link, begin, most
+        self._link, self._begin, self._most, self._committed = link, begin, most, committed
         self.lock = threading.Lock()
         """Held while a unit or a COMMIT runs."""
         self._counting = threading.Lock()
@@ -115,12 +124,12 @@ class GroupCommit:
         """The connection of the unit that this thread runs, None outside of one."""
         return self._inside.link
 
-    def afterwards(self, follow: Callable[[], None]) -> None:
-        """Call `follow` when what this thread has written is committed: at the end of its unit, or now without one."""
+    def afterwards(self, *follow: Callable[[], None]) -> None:
+        """Call these when what this thread has written is committed: at the end of its unit, or now without one."""
         if self._inside.link is None:
-            follow()
+            call_each(follow)
         else:
-            self._inside.following.append(follow)
+            self._inside.following.extend(follow)
 
     @contextlib.contextmanager
     def unit(self) -> Iterator[SqlLink]:
@@ -169,8 +178,7 @@ class GroupCommit:
                     self._end(group)
         if group.failure:
             raise CommitFailed from group.failure
-        for follow in following_it:
-            follow()
+        call_each((self._committed, *following_it))
 
     def _count(self, more: int) -> None:
         with self._counting:
@@ -217,6 +225,13 @@ class GroupCommit:
             _roll_back(link, "rollback to savepoint unit", "release savepoint unit")
             raise
         link.run("release savepoint unit")
+
+
+def call_each(calls: Sequence[Callable[[], None]]) -> None:
+    """Call each in order, whatever another one raises; raise that at the end."""
+    with contextlib.ExitStack() as stack:
+        for call in reversed(calls):
+            stack.callback(call)
 
 
 def _roll_back(link: SqlLink, *statements: str) -> None:

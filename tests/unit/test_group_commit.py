@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_anchor.store.database import Sqlite
 from memory_anchor.store.group_commit import CommitFailed, GroupCommit, SqlConnection, SqlLink
 
 THREADS = 6
@@ -188,6 +189,47 @@ def test_a_block_is_the_writers_lock_and_sees_what_it_wrote(tmp_path: Path) -> N
             thread.join(60)
 
         assert link.stored() == {f"number {n}" for n in range(8 * UNITS)}
+
+
+def test_what_follows_a_commit_is_called_whatever_another_one_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Group commit: the work is stored, so each cache hears of it, and its log is copied; then the failure is told."""
+    monkeypatch.setattr("memory_anchor.store.database.SHORTEN_AFTER_S", 0.05)
+    calls: list[str] = []
+
+    def broken() -> None:
+        calls.append("broken")
+        raise Broken
+
+    with closing(Sqlite(tmp_path / "memory.db")) as database:
+        database.written = lambda: calls.append("written")
+        with pytest.raises(Broken), database.unit() as link:
+            link.run("insert into meta(name, value) values('a', 'b')")
+            database.afterwards(broken)
+            database.afterwards(lambda: calls.append("cache"))
+            assert calls == []
+
+        assert calls == ["written", "broken", "cache"]
+        assert database.rows("select value from meta where name = 'a'") == [("b",)]
+        for _ in range(1_000):  # nothing else writes
+            if (tmp_path / "memory.db-wal").stat().st_size == 0:
+                break
+            threading.Event().wait(0.02)
+        else:
+            pytest.fail("the log was not copied into the file")
+
+
+def test_what_is_undone_is_followed_by_nobody(tmp_path: Path) -> None:
+    """Group commit: neither the index nor a cache hears of a unit that failed."""
+    calls: list[str] = []
+    with closing(Sqlite(tmp_path / "memory.db")) as database:
+        database.written = lambda: calls.append("written")
+        with pytest.raises(Broken), database.unit():
+            database.afterwards(lambda: calls.append("cache"))
+            raise Broken
+
+    assert calls == []
 
 
 def test_a_block_in_a_block_is_undone_alone(tmp_path: Path) -> None:

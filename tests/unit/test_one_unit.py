@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.domain.model import Actor, Caller, Outcome, Scope
+from memory_anchor.domain.ports import Entry
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
@@ -57,6 +58,27 @@ def test_what_a_broken_unit_wrote_is_nowhere_and_hides_nothing_later(core: Core,
     assert any("at seven" in text for text in found(anchor, "When does the harbour open?"))
     assert isinstance(core.audit, SqlAudit) and core.audit.verify() is None
     assert sum(1 for record in core.audit.records() if "content_hash" in record["what"]) == 2
+
+
+def test_a_search_that_fails_to_follow_one_memory_follows_the_others(
+    core: Core, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unit: both are stored, so whoever follows hears of each of them, and only then of the failure."""
+    heard: list[str] = []
+
+    def broken(entry: Entry) -> None:
+        heard.append(entry.memory.content)
+        raise Broken
+
+    monkeypatch.setattr(core.services.searcher.index, "note_written", broken)
+    texts = ["The ferry leaves from pier nine.", "The bakery is closed on Mondays."]
+    with pytest.raises(Broken), core.services.records.lock:
+        for text in texts:
+            anchor.save_memory(text)
+    monkeypatch.undo()
+
+    assert heard == texts
+    assert any("closed on Mondays" in text for text in found(anchor, "When is the bakery closed?"))
 
 
 def test_writers_at_once_store_one_text_once(core: Core, anchor: MemoryAnchor) -> None:
