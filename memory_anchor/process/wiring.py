@@ -581,14 +581,18 @@ class Core:
         readable = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
         current = Where(readable, (OneOf("state", ("history",)),))
         counts = statistics(
-            store, self.clock.now(), reader=reader, daily=self.services.usage.daily(), activation=self.upkeep.activation
-        ).as_dict()
+            store,
+            self.clock.now(),
+            reader=reader,
+            daily=self.services.usage.daily(),
+            activation=self.upkeep.activation,
+            unembedded=self.services.searcher.index.unembedded(),
+        )
         return {
-            "layers": {name: store.count(name, current) for name in COLLECTIONS[:3]},
-            **counts,
+            "layers": {**counts.current, COLLECTIONS[2]: store.count(COLLECTIONS[2], current)},
+            **counts.as_dict(),
             "waiting": store.count(
                 Layer.VERIFIED_FACT.value, Where((*readable, OneOf("state", (Status.PENDING.value,))))
             ),
-            "unembedded": self.services.searcher.index.unembedded(),
             "in_memory": self.services.searcher.index.in_memory(),
         }

@@ -60,7 +60,7 @@ class EmbeddingQueue:
         self.waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()
         searchable = OneOf("state", (*sorted(SEARCHABLE_STATES), Status.PENDING.value))
-        self._lacking = Where(all_of=(searchable,), none_of=(HasVector(using),))
+        self.lacking = Where(all_of=(searchable,), none_of=(HasVector(using),))
 
     def add(self, collection: str, point: str) -> None:
         """Queue a version that was just written."""
@@ -68,7 +68,7 @@ class EmbeddingQueue:
 
     def unembedded(self) -> int:
         """Return how many searchable versions of the store have no dense vector."""
-        return sum(self._store.count(layer.value, self._lacking) for layer in SEARCHED_LAYERS)
+        return sum(self._store.count(layer.value, self.lacking) for layer in SEARCHED_LAYERS)
 
     def embed(self, limit: int, *, by: Embedder | None = None) -> int:
         """Embed and store up to `limit` rows; return how many.
@@ -121,9 +121,7 @@ class EmbeddingQueue:
                 found = [entry.memory for entry in self._store.get(layer.value, points)]
             else:
                 most = size + self._quarantine.count_quarantined()  # the store keeps listing those
-                found = self._store.find(
-                    layer.value, self._lacking, limit=most, order_by="recorded_at", descending=True
-                )
+                found = self._store.find(layer.value, self.lacking, limit=most, order_by="recorded_at", descending=True)
             batch += [
                 (layer.value, group) for group in self._quarantine.safe_groups(found, lambda memory: memory.content)
             ]

@@ -459,8 +459,16 @@ class Index:
             return {"versions": len(self.mirror), "complete": self.mirror.is_whole}
 
     def unembedded(self) -> int:
-        """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
-        return self._queues[DENSE].unembedded() if DENSE in self._queues else 0
+        """Return how many searchable versions lack the row of the store's embedder; 0 without one.
+
+        By the mirror where it holds all that is stored: the store has to look at every version's vectors.
+        """
+        if (queue := self._queues.get(DENSE)) is None:
+            return 0
+        if not self.mirror.is_whole or not self.follow():
+            return queue.unembedded()
+        with self.lock:
+            return sum(len(self.mirror.fulfilling(layer.value, queue.lacking, None)) for layer in SEARCHED_LAYERS)
 
     def embed_pending(self, limit: int) -> int:
         """Embed up to `limit` memories that wait, writes of this process first; return how many were done.

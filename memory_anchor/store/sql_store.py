@@ -37,12 +37,14 @@ from memory_anchor.store.tables import (
     VECTOR,
     NewRow,
     checksums_of,
+    collection_test,
     condition_of,
     facet_of,
     followed_of,
     joined_words,
     memory_of,
     micros,
+    order_term,
     ordering_of,
     point_bytes,
     point_text,
@@ -219,12 +221,12 @@ class SqlStore:
         if order_by is not None:
             column, there = ordering_of(order_by, self._dialect)
             way = "desc" if descending else "asc"
-            order = f"order by {column} {way}, version.point {way}"
+            order = f"order by {order_term(column, where)} {way}, version.point {way}"
         test, values = condition_of(where, self._dialect)
         # Numbers are sorted, and the first rows read whole: sorting whole rows took ten times as long.
         rows = self.database.rows(
             f"select {SELECTED} from {STORED} where version.seq in (select version.seq from version "
-            f"where version.collection = ? and {there} and {test} {order} limit {int(limit)}) {order}",
+            f"where {collection_test(where)} and {there} and {test} {order} limit {int(limit)}) {order}",
             (collection, *values),
         )
         return [memory_of(row, self.database.place) for row in rows]
@@ -417,7 +419,7 @@ class SqlStore:
     ) -> list[Row]:
         test, values = condition_of(where, self._dialect)
         return self.database.rows(
-            f"select {columns} from {tables} where version.collection = ? and {there} and {test} {end}",
+            f"select {columns} from {tables} where {collection_test(where)} and {there} and {test} {end}",
             (collection, *values),
         )
 

@@ -29,7 +29,6 @@ from memory_anchor.domain.model import HISTORY, SEARCHABLE_STATES, USAGE_KEPT, L
 from memory_anchor.domain.ports import Clock, MemoryStore, SmallRecords
 from memory_anchor.domain.versions import expired_by
 from memory_anchor.domain.where import Between, Condition, HasVector, OneOf, Where
-from memory_anchor.upkeep.job_kit import current_where
 
 SAMPLE = 500
 PAGE = 500
@@ -46,6 +45,8 @@ class Statistics:
     writes, changes, recalls: per day, oldest first; changes are versions after the first.
 
     by_strength: word -> memories, scaled up from `strength_sampled` memories if that is fewer than there are.
+
+    current: layer -> memories in any state, archived ones too.
     """
 
     total: int
@@ -58,6 +59,7 @@ class Statistics:
     writes: tuple[int, ...]
     changes: tuple[int, ...]
     recalls: tuple[int, ...]
+    current: Mapping[str, int]
     versions: int
     unembedded: int
     size_bytes: int
@@ -90,20 +92,28 @@ def statistics(
     reader: Scope | None = None,
     daily: Mapping[str, Mapping[str, int]] | None = None,
     activation: ActivationSettings = DEFAULTS,
+    unembedded: int | None = None,
 ) -> Statistics:
-    """Return the figures of everything `reader` may see; None sees all. daily: date -> {searches}, of the process."""
+    """Return the figures of everything `reader` may see; None sees all. daily: date -> {searches}, of the process.
+
+    unembedded: where the caller knows it, for it costs as much as all other counts.
+    """
     readable: tuple[Condition, ...] = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
     by_type, by_status, by_age = Counter[str](), Counter[str](), Counter[str]()
     writes, changes = Counter[int](), Counter[int]()
     active = Where((OneOf("state", tuple(sorted(SEARCHABLE_STATES))), *readable), (expired_by(now),))
-    by_layer = {name: store.count(name, active) for name in _LAYERS}
+    types = {name: store.facet(name, "type", active) for name in _LAYERS}
+    states = {name: Counter(store.facet(name, "state", Where(readable))) for name in _LAYERS}
+    by_layer = {name: sum(counts.values()) for name, counts in types.items()}
+    versions = sum(counts.total() for counts in states.values())
     for name in _LAYERS:
-        by_status.update(store.facet(name, "state", current_where().and_(*readable)))
-        by_type.update(store.facet(name, "type", active))
-        by_age.update(_ages(store, name, active, now))
+        del states[name][HISTORY]
+        by_status.update(states[name])
+        by_type.update(types[name])
+        by_age.update(_ages(store, name, active, now, total=by_layer[name]))
         writes.update(_each_day(store, name, (OneOf("version", (1,)), *readable), now))
         changes.update(_each_day(store, name, (Between("version", at_least=2), *readable), now))
-    words, sampled = _strengths(store, active, now, activation)
+    words, sampled = _strengths(store, active, now, activation, totals=by_layer)
     days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
     return Statistics(
         total=sum(by_layer.values()),
@@ -116,21 +126,23 @@ def statistics(
         writes=tuple(writes[index] for index in range(DAYS)),
         changes=tuple(changes[index] for index in range(DAYS)),
         recalls=tuple(int((daily or {}).get(day, {}).get("searches", 0)) for day in days),
-        versions=sum(store.count(name, Where(readable)) for name in _LAYERS),
-        unembedded=sum(store.count(name, active.but_not(HasVector())) for name in _LAYERS),
+        current={name: counts.total() for name, counts in states.items()},
+        versions=versions,
+        unembedded=sum(store.count(name, active.but_not(HasVector())) for name in _LAYERS)
+        if unembedded is None
+        else unembedded,
         size_bytes=store.size_bytes(),
     )
 
 
-def _ages(store: MemoryStore, name: str, active: Where, now: datetime) -> dict[str, int]:
+def _ages(store: MemoryStore, name: str, active: Where, now: datetime, *, total: int) -> dict[str, int]:
     ages: dict[str, int] = {}
     below: datetime | None = None
     for days in AGES_DAYS:
         since = now - timedelta(days=days)
         ages[str(days)] = store.count(name, active.and_(Between("recorded_at", at_least=since, below=below)))
         below = since
-    ages["older"] = store.count(name, active.and_(Between("recorded_at", below=below)))
-    return ages
+    return ages | {"older": max(0, total - sum(ages.values()))}
 
 
 def _each_day(store: MemoryStore, name: str, conditions: Sequence[Condition], now: datetime) -> dict[int, int]:
@@ -155,13 +167,13 @@ def _each_day(store: MemoryStore, name: str, conditions: Sequence[Condition], no
 
 
 def _strengths(
-    store: MemoryStore, active: Where, now: datetime, activation: ActivationSettings
+    store: MemoryStore, active: Where, now: datetime, activation: ActivationSettings, *, totals: Mapping[str, int]
 ) -> tuple[dict[str, int], int]:
     """Return strength word -> memories, and how many were sampled."""
     words = Counter[str]()
     sampled = 0
-    for name in _LAYERS:
-        total, sample = store.count(name, active), Counter[str]()
+    for name, total in totals.items():
+        sample = Counter[str]()
         after: str | None = None
         while sample.total() < SAMPLE:
             entries, after = store.scan(name, active, page=PAGE, after=after)

@@ -51,7 +51,7 @@ from memory_anchor.hooks.hooks import UNPROMPTED
 from memory_anchor.layers.links import LinkKind
 from memory_anchor.recall import scoring
 from memory_anchor.testing import PASSPHRASE, human_of
-from memory_anchor.use_cases.used_memories import SHOWN_SESSIONS_FILE, ShownMemory, ShownSessions
+from memory_anchor.use_cases.used_memories import SHOWN_SESSIONS_FILE, USED_MEMORIES_FILE, ShownMemory, ShownSessions
 
 HERE = Path(wording.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
@@ -304,6 +304,31 @@ def test_every_job_has_a_name_and_a_sentence_in_both_languages(house: House, bro
         assert jobs <= {key.partition(".")[2] for key in catalogue(language) if key.startswith("job_does.")}
     browser.language = "zh"
     assert "merge_duplicates<" not in browser.get("/health").text
+
+
+def test_use_says_how_much_of_what_was_shown_was_used_and_what_contexts_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule figures: both numbers of each hook, and the costs of thirty contexts in one question."""
+    house = House(tmp_path)
+    with house.here(monkeypatch):
+        kept = {"by": {"verified_fact/SessionStart": [8, 2]}, "memories": {}}
+        (house.data / USED_MEMORIES_FILE).write_text(json.dumps(kept), "utf-8")
+        costs = [link.call("context_report", id=link.call("context", task="pump")["report_id"]) for _ in range(3)]
+        asked: list[str] = []
+
+        def ask(name: str, given: dict[str, Any]) -> dict[str, Any]:
+            asked.append(name)
+            return house.ask(name, given)
+
+        browser = house.browser()
+        monkeypatch.setattr(link, "_ask_engine", ask)
+        page = browser.get("/use").text
+
+    assert '<td class="n">8</td><td class="n">2 (25 %)</td>' in page
+    assert [page.count(f'href="/report/{one["id"]}"') for one in costs] == [1, 1, 1]
+    assert f'<td class="n">{costs[0]["report"]["estimated_tokens"]["total"]}</td>' in page
+    assert "context_report" not in asked and len(asked) <= 5, asked
 
 
 def test_a_page_reads_the_audit_trail_on_from_where_the_page_before_ended(

@@ -181,7 +181,7 @@ def test_every_write_has_a_row() -> None:
         search ask_golden list show history events stats saving constitution operations inbox jobs_list
         projects_list why_not context_report context_reports sides profile knowledge_search knowledge_get
         knowledge_sources lorebook_list lorebook_show sync_status sync_unsigned
-        variants sessions_search sessions_show sessions_list sessions_handoff hook_preview hook_log get
+        variants sessions_search sessions_show sessions_list sessions_handoff hook_preview hook_log context_costs get
     """)
     }
     known = reads | set(CALLS) | WRITES_ELSEWISE

@@ -181,6 +181,34 @@ def test_a_search_with_any_filter_finds_what_another_process_just_wrote(database
     assert [asking.search(me, request).snippets for request in requests] == [(), ()]
 
 
+def test_what_waits_for_its_vector_is_counted_as_the_store_counts_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule figures: once the mirror is whole it counts, whoever writes; the store would look at all."""
+    mirrored, exact = over(database), over(database)
+    found = searcher(mirrored).index
+    lacking = Where((OneOf("state", ("active", "disputed", "pending")),), (HasVector(DENSE),))
+    words, row = SparseVector((1,), (1.0,)), {DENSE: np.ones(8, np.float32)}
+
+    def entry(name: str, status: Status, rows: dict[str, Any]) -> Entry:
+        return Entry(replace(plain(), id=name, status=status), rows, words)
+
+    def counts() -> tuple[int, int]:
+        return found.unembedded(), sum(exact.count(name, lacking) for name in (FACTS, EVENTS))
+
+    exact.put(FACTS, [entry("a", Status.ACTIVE, {}), entry("b", Status.PENDING, {}), entry("c", Status.ACTIVE, row)])
+    exact.put(EVENTS, [entry("d", Status.ARCHIVED, {}), entry("e", Status.ACTIVE, {})])
+    assert counts() == (3, 3)
+    found.warm()
+    monkeypatch.setattr(mirrored, "count", lambda *_: pytest.fail("the store was asked"))
+    assert counts() == (3, 3)
+    exact.put(FACTS, [entry("f", Status.ACTIVE, {}), entry("a", Status.SUPERSEDED, {})])
+    exact.set_vectors(EVENTS, {entry("e", Status.ACTIVE, {}).memory.point_id: row})
+    assert counts() == (2, 2)
+    exact.erase(FACTS, [entry("f", Status.ACTIVE, {}).memory.point_id])
+    assert counts() == (1, 1)
+
+
 def test_no_text_is_read_to_begin(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start: what the mirror needs is stored with the words; a text is read where that is missing or damaged."""
     exact = over(database)

@@ -210,6 +210,34 @@ def test_the_file_and_its_log_are_the_owners_alone_and_safe_by_pragma(store: Sql
             assert link.rows(f"pragma {pragma}") == [(value,)], pragma
 
 
+def test_a_memory_is_found_and_what_few_are_is_listed_without_reading_the_others(
+    store: SqlStore, database: Sqlite
+) -> None:
+    """Rule store.reads: by ids or hashes, and of states that few are in, the work does not grow with the store."""
+    readers, is_current = OneOf("audience", (plain().audience, "a|x")), (OneOf("state", ("history",)),)
+    one, texts = Where((OneOf("id", ("m7",)), readers), is_current), Where((OneOf("content_hash", ("h7", "h8")),))
+    old = Where((OneOf("state", ("superseded",)), readers))
+    ways: list[Callable[[], object]] = [
+        lambda: store.find(FACTS, one, limit=1),
+        lambda: store.count(FACTS, one),
+        lambda: store.find(FACTS, texts, limit=9),
+        lambda: store.find(FACTS, old, limit=9, order_by="recorded_at", descending=True),
+    ]
+
+    def work(way: Callable[[], object]) -> int:
+        done = [0]
+        with database.reading() as link:
+            cast("sqlite3.Connection", link.raw).set_progress_handler(lambda: done.append(0), 10)
+        way()
+        return len(done)
+
+    store.put(FACTS, [entry_of(f"m{number}") for number in range(30)])
+    few = [work(way) for way in ways]
+    store.put(FACTS, [entry_of(f"m{number}") for number in range(30, 900)])
+    assert [memory.id for memory in store.find(FACTS, one, limit=1)] == ["m7"]
+    assert [many <= 2 * some for many, some in zip(map(work, ways), few, strict=True)] == [True] * len(ways)
+
+
 def test_a_closed_store_is_one_file_without_a_log(path: Path) -> None:
     """Close: the log is copied into the file and removed."""
     with closing(opened(path)) as store:

@@ -490,7 +490,7 @@ def use(_: Query, words: Words) -> Page:
         "picture": pictures.bars([(day[5:], (whole(w), whole(c), whole(r))) for day, w, c, r in rows]),
         "span": f"{rows[0][0]}..{rows[-1][0]}",
         "heeded": actions.ask("stats", heeded=True)["heeded"],
-        "contexts": [_cost(report) for report in records(actions.ask("context_reports")["reports"])[:REPORTS_READ]],
+        "contexts": actions.ask("context_costs")["contexts"],
     }
 
 
@@ -500,9 +500,3 @@ def days_of(stats: Record, words: Words) -> list[tuple[str, Json, Json, Json]]:
     days = [(today - timedelta(days=back)).isoformat() for back in reversed(range(len(writes)))]
     changes, recalls = items(stats["changes_per_day"]), items(stats["recalls_per_day"])
     return list(zip(days, writes, changes, recalls, strict=False))
-
-
-def _cost(stored: Record) -> Record:
-    report = record(actions.ask("context_report", id=stored["id"])["report"])
-    tokens, ms = record(report["estimated_tokens"]), sum(map(number, record(report["stage_ms"]).values()))
-    return {**stored, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms}

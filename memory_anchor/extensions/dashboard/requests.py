@@ -21,3 +21,7 @@ class PreviewHook(BaseRequest):
 
 class ReadShown(BaseRequest):
     """List what agents of this project were shown by hooks, the newest sessions first, and what of it they used."""
+
+
+class ReadCosts(BaseRequest):
+    """List what the last contexts of this project cost, the newest first."""

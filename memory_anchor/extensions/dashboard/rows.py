@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from memory_anchor.base.json_values import Json, Record, records, text
 from memory_anchor.domain.model import HISTORY, audiences
+from memory_anchor.domain.requests.requests import ListReports, ReadReport
 from memory_anchor.domain.where import OneOf, Where
-from memory_anchor.extensions.dashboard.requests import Moment, PreviewHook, ReadShown
+from memory_anchor.extensions.dashboard.requests import Moment, PreviewHook, ReadCosts, ReadShown
 from memory_anchor.front.rows import Row, as_is, row
 from memory_anchor.hooks.brief import Brief
 from memory_anchor.hooks.hooks import Hooks
@@ -24,6 +25,7 @@ from memory_anchor.use_cases.used_memories import SHOWN_SESSIONS_FILE, ShownSess
 
 CONVERSATION = "preview"
 SESSIONS_SHOWN = 10
+COSTS_SHOWN = 30
 
 
 def payload_of(request: PreviewHook) -> tuple[str, Record]:
@@ -94,7 +96,19 @@ def _shown(anchor: MemoryAnchor, _: ReadShown) -> Record:
     return {"sessions": sessions}
 
 
+def _costs(anchor: MemoryAnchor, _: ReadCosts) -> Record:
+    """Read together: thirty questions of a page took as long as all its counts."""
+    kept = anchor.maintenance
+    contexts: list[Json] = []
+    for listed in records(kept.reports(ListReports())["reports"])[:COSTS_SHOWN]:
+        cost = kept.report(ReadReport(id=text(listed["id"]))).report
+        tokens, ms = cost.estimated_tokens, sum(cost.stage_ms.values())
+        contexts.append({**listed, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms})
+    return {"contexts": contexts}
+
+
 ROWS: Sequence[Row] = (
     row("hook_preview", PreviewHook, _preview, as_is),
     row("hook_log", ReadShown, _shown, as_is),
+    row("context_costs", ReadCosts, _costs, as_is),
 )
