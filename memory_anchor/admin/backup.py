@@ -115,9 +115,10 @@ def create(core: Core, target: Path) -> MadeBackup:
         _add_known(core.data_dir, target, now.isoformat())  # before: what a kill leaves of it is found again
         parts.mkdir(mode=0o700)
         core.services.usage.flush()
-        with core.services.records.lock, contextlib.ExitStack() as held:
-            for extension in core.running.values():
+        with contextlib.ExitStack() as held:
+            for extension in core.running.values():  # before the writers' lock, which what they are at may wait for
                 held.enter_context(extension.frozen())
+            held.enter_context(core.services.records.lock)
             collections = {name: _write_collection(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.paused():
                 _copy_files(core, parts)

@@ -8,7 +8,9 @@ import os
 import shutil
 import sys
 import tarfile
+import threading
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ from memory_anchor.admin.traces import PurgeTraces
 from memory_anchor.domain.errors import DiskFull, NotFound, Refused, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.domain.where import HasVector, Where
+from memory_anchor.extensions.knowledge.library import Library
+from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.front import calls
 from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
@@ -61,6 +65,43 @@ def filled(core):
     anchor.log_event("Somebody asked for the rope")
     core.services.searcher.index.embed_pending(100)
     return ids
+
+
+def test_a_backup_waits_for_a_source_that_is_read_and_stops_no_write(tmp_path, monkeypatch):
+    """Rule backup.locks: what reads a source stores passages while the backup waits for it; neither waits for ever."""
+    freezes, freezing = Library.frozen, threading.Event()
+    storing, store_batch = threading.Event(), Library._store_batch
+
+    def frozen(library):
+        freezing.set()
+        return freezes(library)
+
+    def stored(library, *batch, **how):
+        storing.set()
+        assert freezing.wait(30)
+        store_batch(library, *batch, **how)
+
+    monkeypatch.setattr(Library, "frozen", frozen)
+    monkeypatch.setattr(Library, "_store_batch", stored)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "oven.md").write_text("# Oven\n\nIt takes 16 A.\n", encoding="utf-8")
+    with (
+        DirectoryLock.acquire(tmp_path / "data", role="test") as lock,
+        closing(opened(tmp_path / "data", lock)) as core,
+    ):
+        anchor = core.anchor(replace(HUMAN, project_dir=str(notes)))
+        knowledge_of(anchor).add(str(notes), "files")
+        reading = threading.Thread(target=lambda: library_of(core.services).step(lambda: True), daemon=True)
+        reading.start()
+        assert storing.wait(30)
+        copying = threading.Thread(target=backup.create, args=(core, tmp_path / "kept.tar.gz"), daemon=True)
+        copying.start()
+        for thread in (reading, copying):
+            thread.join(60)
+        assert (reading.is_alive(), copying.is_alive()) == (False, False)
+        assert anchor.save_memory("The oven door stays shut").id
+        assert library_of(core.services).store.count("knowledge", Where()) == 1
 
 
 def unseen(done, total):
