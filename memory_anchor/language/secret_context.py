@@ -19,7 +19,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -89,6 +90,7 @@ _WORDS = re.compile(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
 _NOT_SECRET_BEFORE = _pattern("not_secret_before")
 _NOT_SECRET_BODY = re.compile(r"\AAAAA[B-Z][0-9A-Za-z]{3}|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
 _BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
+_BLOCK_MARK = re.compile(r"-----(?:begin|end)")
 _CACHE_KEY = re.compile(r"(?:[A-Za-z]{2,20}-){2,6}(?:[0-9a-f]{40}|[0-9a-f]{64})")
 """Names and a digest."""
 _EXPONENT = re.compile(r'"\s{0,4},\s{0,4}"e"')
@@ -173,27 +175,32 @@ def _is_single(token: str) -> bool:
 
 @dataclass(slots=True)
 class _Labels:
-    """The label words of a text. No word goes over a line's end, so each line is searched once, if a token needs it."""
+    """The label words of a text. No word goes over a line's end, so each line is searched once, if a token needs it.
+
+    One long line costs no more than many: its ends are looked for once, and of its words those at a place are found by
+    halving. last: where the line that was asked for last begins and ends.
+    """
 
     lowered: str
     lines: dict[int, list[re.Match[str]]] = field(default_factory=dict)
+    last: tuple[int, int] = (0, -1)
 
     def of_line(self, at: int) -> tuple[int, list[re.Match[str]]]:
         """Return where the line of a place begins, and its words."""
-        start = self.lowered.rfind("\n", 0, at) + 1
+        if not self.last[0] <= at <= self.last[1]:
+            start, end = self.lowered.rfind("\n", 0, at) + 1, self.lowered.find("\n", at)
+            self.last = start, end if end >= 0 else len(self.lowered)
+        start, end = self.last
         if start not in self.lines:
-            end = self.lowered.find("\n", at)
-            self.lines[start] = list(_WORDS.finditer(self.lowered, start, end + 1 if end >= 0 else len(self.lowered)))
+            self.lines[start] = list(_WORDS.finditer(self.lowered, start, end + 1))
         return start, self.lines[start]
 
     def before(self, at: int, within: int) -> re.Match[str] | None:
         """Return the last whole word in so many characters before a place."""
         start, words = self.of_line(at)
-        while (word := next((one for one in reversed(words) if one.end() <= at), None)) is None and start > at - within:
-            if start <= 0:
-                break
+        while not (count := bisect_right(words, at, key=_end)) and start > max(0, at - within):
             start, words = self.of_line(start - 1)
-        return word if word is not None and word.start() >= at - within else None
+        return words[count - 1] if count and words[count - 1].start() >= at - within else None
 
     def nearest(self, start: int, end: int) -> str:
         """Return what the nearest word says a token is: a kind, "other", or "" where none is near."""
@@ -201,8 +208,10 @@ class _Labels:
         if word and self.lowered.find("\n\n", word.end(), start) < 0:
             return word.lastgroup or ""
         clause = _CLAUSE.match(self.lowered, end, end + AFTER)
-        after = [one for one in self.of_line(end)[1] if one.end() > end][:2]
-        word = next((one for one in after if one.start() >= end and not self._says_nothing(one, end)), None)
+        words = self.of_line(end)[1]
+        first = bisect_right(words, end, key=_end)
+        after = [one for one in words[first : first + 2] if end <= one.start() < end + AFTER]
+        word = next((one for one in after if not self._says_nothing(one, end)), None)
         if word is None or clause is None or word.end() > clause.end():
             return ""
         return "" if word.lastgroup == "other" and word.start() - end > OTHER_AFTER else word.lastgroup or ""
@@ -213,6 +222,7 @@ class _Labels:
         return "/" in joined or word.group().endswith(_MANY)
 
 
+_end = re.Match[str].end
 _MANY = ("tokens", "keys", "cookies", "secrets", "sessions")
 
 
@@ -265,7 +275,8 @@ _KINDS = {"password": "password", "private": "private_key", "token": "token", "a
 
 
 def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
-    blocks, addresses, labels, reached = "-----begin" in lowered, "://" in lowered, _Labels(lowered), 0
+    blocks = list(_BLOCK_MARK.finditer(lowered)) if "-----begin" in lowered else []
+    addresses, labels, reached = "://" in lowered, _Labels(lowered), 0
     for match in _TOKEN.finditer(text):
         token, begin = match.group().rstrip(".-=~/") if match.group()[-1] in ".-~/" else match.group(), match.start()
         end = begin + len(token)
@@ -291,7 +302,7 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
             continue
         if _NOT_SECRET_BEFORE.search(lowered, max(0, begin - 40), begin) or _PATH.search(body):
             continue
-        if blocks and _in_public_block(lowered, begin):
+        if blocks and _in_public_block(blocks, begin):
             continue
         label = labels.nearest(begin, end)
         if label == "other" or (label == "password" and len(body) < 8):
@@ -340,9 +351,10 @@ def _with_glued(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _in_public_block(lowered: str, at: int) -> bool:
-    begun = lowered.rfind("-----begin", 0, at)
-    return begun >= 0 and _BEGIN_PUBLIC.match(lowered, begun) is not None and lowered.find("-----end", begun, at) < 0
+def _in_public_block(marks: Sequence[re.Match[str]], at: int) -> bool:
+    """Return whether a place stands in a certificate or public key. marks: where blocks begin and end, in order."""
+    last = marks[count - 1] if (count := bisect_right(marks, at, key=_end)) else None
+    return last is not None and _BEGIN_PUBLIC.match(last.string, last.start()) is not None
 
 
 # --- passwords, and other values that people choose ------------------------------------------------------------------

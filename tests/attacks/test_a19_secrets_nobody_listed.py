@@ -6,13 +6,15 @@ import base64
 import io
 import json
 import logging
+import random
 import sys
+import time
 from pathlib import Path
 
 import disk
 import pytest
 
-from memory_anchor.language.safety import KINDS, redact
+from memory_anchor.language.safety import KINDS, cleaned, redact
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import cleanlog, spool, wire
 from memory_anchor.use_cases.memory import MemoryAnchor
@@ -224,3 +226,46 @@ def test_no_secret_waits_in_the_spool(tmp_path: Path) -> None:
         spool.keep(str(tmp_path), wire.Preamble(), "SessionEnd", {"summary": case.text, "source": case.text})
     written = "".join(path.read_text("utf-8") for path in tmp_path.rglob("*.json"))
     assert [case.name for case in cases if json.dumps(case.secret)[1:-1] in written] == []
+
+
+def one_line(tokens: int, first: str = "") -> str:
+    """Return one long line of random tokens, words for a secret and for something else between them."""
+    chance = random.Random(3)
+    made = ("".join(chance.choices("0123456789abcdef", k=24)) for _ in range(tokens))
+    return first + ", ".join(f"{chance.choice(('commit', 'see', 'see'))} {token}" for token in made)
+
+
+def calls_for(text: str) -> int:
+    """Return how many calls cleaning a text makes."""
+    count = 0
+
+    def counted(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        cleaned(text)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_one_long_line_of_labels_takes_as_many_calls_as_it_has_tokens() -> None:
+    """Attack A10: the nearest word of each token is found by halving; four times the line, four times the calls."""
+    cleaned(one_line(4_000))  # what its tokens look like is remembered
+
+    assert calls_for(one_line(4_000)) <= 5 * calls_for(one_line(1_000))
+
+
+def test_what_comes_after_a_certificates_beginning_is_read_in_linear_time() -> None:
+    """Attack A10: where blocks begin and end is looked for once; four times the text, not fifteen times the time."""
+    took = []
+    for tokens in (8_000, 32_000):
+        text = one_line(tokens, "-----BEGIN CERTIFICATE-----\n")
+        begun = time.process_time()
+        cleaned(text)
+        took.append(time.process_time() - begun)
+
+    assert took[1] <= 8 * took[0]

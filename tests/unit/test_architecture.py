@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3680,
     "ingest": 4545,
     "integrations": 370,
-    "language": 6125,
+    "language": 6135,
     "layers": 1256,
     "process": 963,
     "recall": 6340,
