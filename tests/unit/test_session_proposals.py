@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -281,3 +282,23 @@ def test_a_purge_takes_a_proposal_and_its_session(machine: Machine, project: Pat
     assert [one.type for one in inbox(machine)] == [MemoryType.DECISION] and done["clean"] is True
     for file in machine.files():
         assert b"ca-bundle" not in file.read_bytes()
+
+
+def test_two_sessions_of_one_id_are_not_mixed(machine: Machine, project: Path) -> None:
+    """Rule index: of two files of one session the newer one is read; the other is named, and read once it grows."""
+    old, new = Told("twice", str(project)).user("The old lynx."), Told("twice", str(project)).user("The new heron.")
+    paths = [machine.keeps(old).rename(machine.claude / "a-copy.jsonl"), machine.keeps(new)]
+    os.utime(paths[0], (1, 1))
+    machine.adopt()
+
+    assert machine.texts("heron") and not machine.texts("lynx")
+    (problem,) = machine.json("adopt", "--status")["problems"]
+    assert problem["path"] == str(paths[0]) and "newer" in problem["problem"]
+
+    paths[0].write_text(old.says("And an osprey.").text(), encoding="utf-8")
+    machine.adopt()
+
+    assert machine.texts("lynx") and machine.texts("osprey") and not machine.texts("heron")
+    paths[1].write_text(new.says("And a gannet.").text(), encoding="utf-8")
+    machine.adopt()
+    assert machine.texts("heron") and machine.texts("gannet") and not machine.texts("lynx")

@@ -327,7 +327,25 @@ def _keep_file(link: SqlLink, read: ReadFile) -> None:
     )
     ((source,),) = link.rows("select id from source where path = ?", (read.path,))
     for session in read.sessions:
-        _keep_session(link, read.agent, _int(source), session)
+        if newer := _newer_file(link, read, session.facts.name, _int(source)):
+            problem = f"its session has the id of {newer}, which is newer and was read"
+            link.run("update source set resume = 0, problem = ? where id = ?", (problem, source))
+        else:
+            _keep_session(link, read.agent, _int(source), session)
+
+
+def _newer_file(link: SqlLink, read: ReadFile, name: str, source: int) -> str:
+    """Return a newer file of a session of this id, "" for none; the older of two is read anew, whole, once it grows."""
+    others = link.rows(
+        "select f.path, f.mtime_ns, f.gone_at, f.id from session s join source f on f.id = s.source "
+        "where s.agent = ? and s.name = ? and f.id <> ?",
+        (read.agent, name, source),
+    )
+    for path, mtime_ns, gone_at, other in others:
+        if gone_at is None and _int(mtime_ns) > read.mtime_ns:
+            return str(path)
+        link.run("update source set resume = 0 where id = ?", (other,))
+    return ""
 
 
 def _keep_session(link: SqlLink, agent: str, source: int, read: ReadSession) -> None:
