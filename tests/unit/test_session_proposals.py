@@ -302,3 +302,19 @@ def test_two_sessions_of_one_id_are_not_mixed(machine: Machine, project: Path) -
     paths[1].write_text(new.says("And a gannet.").text(), encoding="utf-8")
     machine.adopt()
     assert machine.texts("heron") and machine.texts("gannet") and not machine.texts("lynx")
+
+
+def test_a_purge_leaves_nothing_of_its_text_in_memory(machine: Machine, project: Path) -> None:
+    """Rule purge x proposals: what a look keeps of the steps that it read goes too, at once."""
+    machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+    look(machine)
+    part = machine.core.services.extensions["sessions"].part
+    assert "ca-bundle" in repr(part.steps_read)
+    human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(project), cwd=str(project))
+    asked = {"ids": [], "text": "ca-bundle"}
+    seen = purge_digest(signed_call(machine.core, caller, "purge_preview", asked, human)["memories"])
+
+    signed_call(machine.core, caller, "purge", {**asked, "seen": seen}, human)
+
+    assert "ca-bundle" not in repr(part.steps_read)

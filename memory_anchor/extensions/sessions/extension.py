@@ -20,6 +20,7 @@ LOOK_EVERY = timedelta(minutes=15)
 
 
 def _start(core: Core) -> Running:
+    from memory_anchor.admin.purge import Cache
     from memory_anchor.extensions.sessions.adopting import look_again
     from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.meaning import PassageVectors
@@ -56,7 +57,8 @@ def _start(core: Core) -> Running:
 
     def holders() -> list[Holder]:
         archive = part.archive()
-        return [] if archive is None else [SessionsHolder(archive)]
+        read = Cache("what sessions propose", part.steps_read.clear)
+        return [] if archive is None else [SessionsHolder(archive), read]
 
     job = Job(LOOK, "read what is new in agents' sessions, once they were adopted", LOOK_EVERY, look)
     return Running(
