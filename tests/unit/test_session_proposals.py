@@ -318,3 +318,21 @@ def test_a_purge_leaves_nothing_of_its_text_in_memory(machine: Machine, project:
     signed_call(machine.core, caller, "purge", {**asked, "seen": seen}, human)
 
     assert "ca-bundle" not in repr(part.steps_read)
+
+
+def test_a_read_only_memory_gets_no_proposal_and_goes_on_reading(machine: Machine, project: Path) -> None:
+    """Rule read_only x proposals: nothing is written, nothing is taken out, and what is new is still read."""
+    machine.keeps(talk(project))
+    look(machine)
+    settings = machine.core.settings
+    machine.core.settings = settings.model_copy(update={"read_only": True})
+    machine.keeps(deploy(project))
+    later = Told("later", str(project), at=DAY + timedelta(days=9)).user("Legal asks.")
+    later.says("The readings could be written as Parquet files instead of TimescaleDB.")
+    machine.keeps(later.user("Right. We no longer put readings into TimescaleDB, we switch to Parquet files."))
+
+    assert look(machine) == 0 and machine.texts("ca-bundle staging")
+    assert "TimescaleDB" in texts(machine)[0] and len(texts(machine)) == 1
+
+    machine.core.settings = settings
+    assert look(machine) == 2

@@ -43,7 +43,7 @@ def propose(core: Core, part: SessionArchive, wait: Callable[[], None]) -> int:
     """Propose what the sessions of known projects hold, and take back what none says any more; return how many are
     new. wait: lets requests go first."""
     archive = part.archive()
-    if archive is None or core.services.paused():
+    if archive is None or core.settings.read_only or core.services.paused():
         return 0
     sessions = part.sessions("", "", 0.0)
     for gone in part.steps_read.keys() - {one.id for one in sessions}:
