@@ -1,4 +1,5 @@
-"""Purge erases for good, and reports what it could not reach. Only a human may purge; everything else archives.
+"""Purge erases for good, and reports what it could not reach. Only a human may purge; everything else archives, but
+for what was drafted from a source that is forgotten and what nobody let in (`forget_sources`).
 
 Erased are every version of the named memories, or of all that contain a text, in every collection; what jobs wrote
 from them, found by citation whatever its length, and what was copied from them into others (`traces`); then records in
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, groupby
@@ -37,7 +38,7 @@ from memory_anchor.base.idempotency import FOLDER as REQUESTS
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
-from memory_anchor.domain.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
+from memory_anchor.domain.model import COLLECTIONS, Caller, Citation, Layer, Memory, MemoryType, Origin, Scope, Status
 from memory_anchor.domain.ports import Entry, SmallRecords
 from memory_anchor.domain.rights import Action, check, purge_digest
 from memory_anchor.domain.where import OneOf, Where
@@ -68,6 +69,10 @@ COLLECTIONS_BESIDE = "the collections of the search index, which follow"
 """What a certificate names where they could not be made again at once; the engine goes on trying."""
 RETELLINGS_MAX = 16
 """Digests of digests that are followed."""
+FORGOTTEN = "a session that was forgotten"
+"""The title of a source that is not kept any more."""
+NEVER_IN_FORCE = (Status.PENDING, Status.ARCHIVED)
+"""Of a memory that nobody let in every version is one of these."""
 _EMBEDDED_ALONE = (Layer.OPERATIONAL_KNOWLEDGE,)
 _Yaml = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 OUT_OF_REACH = (
@@ -455,6 +460,41 @@ def _purge(
     gone_from = {name: tuple(names) for name, names in removed.items()}
     clean = clean and not failed
     return Certificate(at, gone_from, tuple(sorted(emptied)), files, tuple(mentions), clean, failed=tuple(failed))
+
+
+def forget_sources(up: Upkeep, sources: Collection[str], *, at: datetime, by: str) -> set[str]:
+    """Erase the facts that cite conversations which were forgotten and that nobody let in, and take the titles of these
+    out of what stays; return the ids of those that were erased. sources: as `source_of` names them.
+
+    Recorded as a purge, which other devices ask a human to sign.
+    """
+    collection = Layer.VERIFIED_FACT.value
+
+    def without(memory: Memory) -> Memory:
+        cited = [replace(c, title=FORGOTTEN) if source_of(c) in sources else c for c in memory.citations]
+        return replace(memory, citations=tuple(cited))
+
+    with up.lock:
+        citing = [(old, new) for old in _every_version(up, collection) if (new := without(old)) != old]
+        let_in = {old.id for old, _ in citing if old.origin is Origin.HUMAN or old.status not in NEVER_IN_FORCE}
+        drafts = {old.id for old, _ in citing} - let_in
+        kept = [pair for pair in citing if pair[0].id not in drafts]
+        gone = [old for old, _ in citing if old.id in drafts]
+        _rewrite(up, collection, kept)
+        points = [old.point_id for old in gone] or ([_marker(up, collection, at)] if kept else [])
+        record: dict[str, Json] = {"removed": {collection: sorted(old.version_id for old in gone)}} if gone else {}
+        record |= {"rewritten": sorted(old.version_id for old, _ in kept)} if kept else {}
+        save_state(up, STATE, {"by": by, "asked": {}, "points": {collection: points}, "told": record})
+        _erase(up, {collection: points})
+    if record:
+        up.audit.append(PURGE, record, by=by, at=at)
+    drop_state(up, STATE)
+    return drafts
+
+
+def source_of(cited: Citation) -> str:
+    """Return the conversation that is cited, "" for none."""
+    return cited.ref.partition("@")[0] if cited.kind == "conversation" else ""
 
 
 def _erase_from(holders: Iterable[Holder], traces: PurgeTraces) -> tuple[dict[str, int], list[str]]:

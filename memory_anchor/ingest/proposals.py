@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -36,6 +36,7 @@ ASKED, SURE, UNASKED = 0.25, 0.6, 0.8
 asked about by name; a reason that it gave unasked."""
 REASONS, FIXES, COMMANDS, PROCEDURES = 1, 3, 8, 6
 """Proposed at most: of a session's reasons and fixes, of a project's commands and procedures."""
+REVERSED, LIMIT = "a later statement takes it back", "others come before it"
 STATEMENT_CHARS, SHARED_LEAST = 400, 2
 """The longest message that is a statement and not pasted, and the words that two about one thing share at least."""
 SOON, LINE_CHARS, REASON_CHARS = 12, 300, 240
@@ -63,7 +64,8 @@ _WORDS = {
 @dataclass(frozen=True, slots=True)
 class SessionProposal:
     """One thing to decide. session, first, at, place: where it is quoted from, the last among the session's steps.
-    same: what stays of it when it is met again, where that is not its text."""
+    same: what stays of it when it is met again, where that is not its text. kept_out: why it is not proposed, `LIMIT`
+    or `REVERSED`; "" where it is."""
 
     kind: str
     type: MemoryType
@@ -73,6 +75,7 @@ class SessionProposal:
     at: float
     same: str = ""
     place: int = 0
+    kept_out: str = ""
 
     @property
     def key(self) -> str:
@@ -126,13 +129,26 @@ def read_steps(session: int, steps: Sequence[SessionStep]) -> ReadSteps:
 
 
 def of_project(sessions: Sequence[ReadSteps]) -> list[SessionProposal]:
-    """Return what a project's sessions propose, oldest first; what was said later takes back what was said before."""
+    """Return what a project's sessions propose, oldest first, and what is kept out; a later statement takes back what
+    was said before, and a limit keeps out what may wait already."""
     said = [(one.id, *statement) for one in sessions for statement in one.said if wording(statement[-1]).reports]
-    own = [one for read in sessions for one in read.proposals if not _is_reversed(one, said)]
+    own = [
+        replace(one, kept_out=REVERSED) if _is_reversed(one, said) else one
+        for read in sessions
+        for one in read.proposals
+    ]
     drafts = list(_procedures(sessions))
-    steps = {form for draft in drafts for form in draft.same.split("\n")}
-    unique = {one.key: one for one in [*own, *_commands(sessions, steps), *drafts]}
-    return sorted(unique.values(), key=lambda one: one.at)
+    steps = {form for draft in drafts if not draft.kept_out for form in draft.same.split("\n")}
+    every = sorted(
+        [*own, *_commands(sessions, steps), *drafts], key=lambda one: (REVERSED, LIMIT, "").index(one.kept_out)
+    )
+    return sorted({one.key: one for one in every}.values(), key=lambda one: one.at)
+
+
+def _limited(proposals: Iterable[SessionProposal], most: int) -> Iterator[SessionProposal]:
+    """Yield them, those after so many as kept out."""
+    for number, one in enumerate(proposals):
+        yield one if number < most else replace(one, kept_out=LIMIT)
 
 
 # --- what was said ---------------------------------------------------------------------------------------------------
@@ -171,7 +187,7 @@ def _statements(session: int, steps: Sequence[SessionStep]) -> Iterator[SessionP
                 place, told = said[sentence.seq][0], f"{asked} {text}".strip()
                 found = SessionProposal("reason", MemoryType.FACT, told, session, step.first, step.at, place=place)
                 reasons.append((worth.chance, found))
-    yield from (one for _, one in sorted(reasons, key=lambda pair: -pair[0])[:REASONS])
+    yield from _limited((one for _, one in sorted(reasons, key=lambda pair: -pair[0])), REASONS)
 
 
 def _answers(text: str, before: Sequence[SessionStep]) -> bool:
@@ -250,7 +266,7 @@ def _fixes(session: int, steps: Sequence[SessionStep]) -> Iterator[SessionPropos
         text = " ".join([form.format(_shown(failed.text), failed.error.rstrip(".。"), how), why]).strip()
         same = repr((core, failed.shape))
         found.setdefault(same, SessionProposal("fix", MemoryType.BUGFIX, text, session, failed.first, failed.at, same))
-    yield from list(found.values())[:FIXES]
+    yield from _limited(found.values(), FIXES)
 
 
 def _same(core: tuple[tuple[str, ...], ...], then: SessionStep) -> bool:
@@ -282,11 +298,12 @@ def _commands(sessions: Iterable[ReadSteps], steps: Container[str]) -> Iterator[
         lines = {_shown(one.text): one for one in own if _is_projects(one.text)}
         often.update(lines.keys())
         last |= {line: (one, read.id, read.request) for line, one in lines.items()}
-    for line, count in often.most_common(COMMANDS):
-        if count >= OFTEN:
-            step, session, _ = last[line]
-            text = _WORDS[is_chinese(last[line][2])][1].format(line)
-            yield SessionProposal("command", MemoryType.WORKFLOW, text, session, step.first, step.at)
+    for number, (line, count) in enumerate(often.most_common()):
+        if count < OFTEN:
+            return
+        step, session, request = last[line]
+        text, why = _WORDS[is_chinese(request)][1].format(line), LIMIT if number >= COMMANDS else ""
+        yield SessionProposal("command", MemoryType.WORKFLOW, text, session, step.first, step.at, kept_out=why)
 
 
 def _procedures(sessions: Sequence[ReadSteps]) -> Iterator[SessionProposal]:
@@ -307,8 +324,6 @@ def _procedures(sessions: Sequence[ReadSteps]) -> Iterator[SessionProposal]:
     for run in sorted(
         (run for run, seen in runs.items() if len(seen) >= OFTEN), key=lambda run: -len(run) * len(runs[run])
     ):
-        if len(kept) == PROCEDURES:
-            break
         if any(set(run) & set(other) for other in kept) or sum(map(_is_projects, run)) < 2:
             continue
         kept.append(run)
@@ -317,4 +332,5 @@ def _procedures(sessions: Sequence[ReadSteps]) -> Iterator[SessionProposal]:
         days = ", ".join(f"{_EPOCH + timedelta(seconds=one.at):%Y-%m-%d}" for _, one in runs[run][-OFTEN:])
         lines = [f"{number}. `{form}`" for number, form in enumerate(run, 1)]
         text = "\n".join([f"# {title}", "", _WORDS[is_chinese(title)][3].format(days), "", *lines])
-        yield SessionProposal("procedure", MemoryType.WORKFLOW, text, read.id, step.first, step.at, "\n".join(run))
+        same, why = "\n".join(run), LIMIT if len(kept) > PROCEDURES else ""
+        yield SessionProposal("procedure", MemoryType.WORKFLOW, text, read.id, step.first, step.at, same, kept_out=why)

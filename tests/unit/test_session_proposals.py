@@ -12,6 +12,8 @@ from sessionkit import DAY, Machine, Told, id_of
 
 from memory_anchor.domain.model import Actor, Caller, Memory, MemoryType, Origin, Scope, Status, Trust
 from memory_anchor.domain.rights import purge_digest, version_stamp
+from memory_anchor.domain.where import Where
+from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.settings import GateSettings
 from memory_anchor.testing import human_of, signed_call
@@ -284,6 +286,59 @@ def test_a_purge_takes_a_proposal_and_its_session(machine: Machine, project: Pat
         assert b"ca-bundle" not in file.read_bytes()
 
 
+# --- what a look may not do, and what it finds again ------------------------------------------------------------------
+
+
+def test_a_read_only_memory_gets_no_proposal_and_goes_on_reading(machine: Machine, project: Path) -> None:
+    """Rule read_only x proposals: nothing is written, nothing is taken out, and what is new is still read."""
+    machine.keeps(talk(project))
+    look(machine)
+    settings = machine.core.settings
+    machine.core.settings = settings.model_copy(update={"read_only": True})
+    machine.keeps(deploy(project))
+    later = Told("later", str(project), at=DAY + timedelta(days=9)).user("Legal asks.")
+    later.says("The readings could be written as Parquet files instead of TimescaleDB.")
+    machine.keeps(later.user("Right. We no longer put readings into TimescaleDB, we switch to Parquet files."))
+
+    assert look(machine) == 0 and machine.texts("ca-bundle staging")
+    assert "TimescaleDB" in texts(machine)[0] and len(texts(machine)) == 1
+
+    machine.core.settings = settings
+    assert look(machine) == 2
+
+
+def test_what_is_said_in_the_last_passage_is_proposed(machine: Machine, project: Path) -> None:
+    """Rule index x proposals: a file that grew is read again, though no passage and no later time came with it."""
+    machine.keeps(talk(project))
+    told = Told("short", str(project)).user("Where should alarms go?").says("I suggest alarms go to Matrix.")
+    machine.keeps(told)
+    look(machine)
+    before = machine.rows("select count(*), max(ended) from session s join passage p on p.session = s.id")
+
+    machine.keeps(told.user("ok, decided: alarms go to Matrix, one room per station group."))
+    assert look(machine) == 1
+
+    assert machine.rows("select count(*), max(ended) from session s join passage p on p.session = s.id") == before
+    assert any("Matrix" in text for text in texts(machine, "decision"))
+
+
+def test_a_session_in_the_place_of_a_forgotten_one_is_read(machine: Machine, project: Path) -> None:
+    """Rule index x proposals: a row's number is given again; what stood under it is nobody else's."""
+    machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+    look(machine)
+    ((last,),) = machine.rows("select name from session order by id desc limit 1")
+    (kept,) = {id_of("deploy"), id_of("talk")} - {last}
+    machine.json("adopt", "--forget", last)
+    other = Told("other", str(project)).user("Where should alarms go?").says("I suggest alarms go to Matrix.")
+    other.user("ok, decided: alarms go to Matrix, one room per station group.")
+    machine.keeps(other)
+
+    assert look(machine) == 1
+    assert machine.rows("select name from session order by id") == [(kept,), (id_of("other"),)]
+    assert any("Matrix" in text for text in texts(machine, "decision"))
+
+
 def test_two_sessions_of_one_id_are_not_mixed(machine: Machine, project: Path) -> None:
     """Rule index: of two files of one session the newer one is read; the other is named, and read once it grows."""
     old, new = Told("twice", str(project)).user("The old lynx."), Told("twice", str(project)).user("The new heron.")
@@ -304,6 +359,98 @@ def test_two_sessions_of_one_id_are_not_mixed(machine: Machine, project: Path) -
     assert machine.texts("heron") and machine.texts("gannet") and not machine.texts("lynx")
 
 
+# --- what is forgotten ------------------------------------------------------------------------------------------------
+
+
+def every_text(machine: Machine) -> str:
+    store = machine.core.services.store
+    return "\n".join(repr(one) for one in store.find("verified_fact", Where(), limit=100))
+
+
+def test_what_nobody_accepted_of_a_forgotten_session_is_gone(machine: Machine, project: Path) -> None:
+    """Rule forget x proposals: at once, also what was rejected; what was accepted stays and calls it forgotten."""
+    machine.keeps(talk(project))
+    machine.keeps(deploy(project))
+    leaky = deploy(project, "leaky").runs("pnpm lint", "Error: no config", code=1)
+    leaky.says("The lint lacks a config because of the flat layout.").runs("pnpm lint --config flat.mjs", "ok")
+    machine.keeps(leaky)
+    look(machine)
+    human = anchor_of(machine, project)
+    accepted = next(one for one in inbox(machine) if one.type is MemoryType.DECISION)
+    rejected = next(one for one in inbox(machine) if "flat.mjs" in one.content)
+    human.curation.accept(accepted.id, seen=stamp(accepted))
+    human.curation.reject(rejected.id, seen=stamp(rejected))
+
+    for name in ("talk", "leaky", "deploy"):
+        assert machine.json("adopt", "--forget", id_of(name))["left"] == ""
+
+    assert inbox(machine) == []
+    held = every_text(machine)
+    assert "flat.mjs" not in held and "ca-bundle" not in held and "hourly readings live" not in held
+    (kept,) = human.curation.listing(status=Status.ACTIVE)
+    (cited,) = kept.citations
+    assert kept.content == accepted.content and cited.ref.startswith(f"claude-code:{id_of('talk')}@")
+    assert cited.title == "a session that was forgotten"
+    assert look(machine) == 0 and inbox(machine) == []
+
+
+def test_what_another_session_says_too_is_proposed_in_its_own_words(machine: Machine, project: Path) -> None:
+    """Rule forget x proposals: two sessions of one key; the forgotten one's text goes, the other's comes."""
+    told = Told("first", str(project)).user("Roll it out.").runs("./deploy staging", "curl: (60) SSL problem", code=60)
+    told.says("The heron bundle lacks the internal CA of staging, which SSL_CERT_FILE passes.")
+    machine.keeps(told.runs("SSL_CERT_FILE=/etc/ca.pem ./deploy staging --skip-smoke", "deployed"))
+    look(machine)
+    (first,) = inbox(machine)
+    assert "heron" in first.content
+    again = Told("second", str(project), at=DAY + timedelta(days=1)).user("Roll it out.")
+    again.runs("./deploy staging", "curl: (60) SSL problem", code=60)
+    again.says("The image lacks our CA file, which SSL_CERT_FILE passes.")
+    machine.keeps(again.runs("SSL_CERT_FILE=/etc/ca.pem ./deploy staging --skip-smoke", "deployed"))
+    assert look(machine) == 0
+
+    machine.json("adopt", "--forget", id_of("first"))
+
+    (second,) = inbox(machine)
+    assert "our CA file" in second.content and "heron" not in every_text(machine)
+    assert second.citations[0].ref.startswith(f"claude-code:{id_of('second')}@")
+
+
+def test_a_limit_takes_nothing_out(machine: Machine, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule limits x inbox: what waits stays, though newer sessions or better proposals come before it."""
+    machine.keeps(talk(project))
+    machine.keeps(deploy(project))
+    for at in range(3):
+        told = Told(f"check {at}", str(project), at=DAY + timedelta(days=at)).user("Run the checks.")
+        machine.keeps(told.runs("pnpm i18n:check --strict", "ok"))
+    look(machine)
+    before = sorted(texts(machine))
+    assert len(before) == 3
+
+    monkeypatch.setattr("memory_anchor.extensions.sessions.proposing.SESSIONS_MAX", 2)
+    monkeypatch.setattr("memory_anchor.ingest.proposals.COMMANDS", 0)
+    monkeypatch.setattr("memory_anchor.ingest.proposals.FIXES", 0)
+    for at in range(3):
+        machine.keeps(Told(f"newer {at}", str(project), at=DAY + timedelta(days=20 + at)).user("Anything else?"))
+    look(machine)
+
+    assert sorted(texts(machine)) == before
+
+
+def test_what_is_taken_out_says_why(machine: Machine, project: Path) -> None:
+    """Rule inbox x history: a reversed decision is archived with the reason that is true."""
+    machine.keeps(talk(project))
+    look(machine)
+    (decision,) = inbox(machine)
+    later = Told("later", str(project), at=DAY + timedelta(days=9)).user("Legal asks.")
+    later.says("The readings could be written as Parquet files instead of TimescaleDB.")
+    machine.keeps(later.user("Right. We no longer put readings into TimescaleDB, we switch to Parquet files."))
+    look(machine)
+
+    newest = anchor_of(machine, project).history(decision.id)[-1]
+
+    assert newest.status is Status.ARCHIVED and newest.reason == "a later statement takes it back"
+
+
 def test_a_purge_leaves_nothing_of_its_text_in_memory(machine: Machine, project: Path) -> None:
     """Rule purge x proposals: what a look keeps of the steps that it read goes too, at once."""
     machine.keeps(deploy(project))
@@ -320,19 +467,43 @@ def test_a_purge_leaves_nothing_of_its_text_in_memory(machine: Machine, project:
     assert "ca-bundle" not in repr(part.steps_read)
 
 
-def test_a_read_only_memory_gets_no_proposal_and_goes_on_reading(machine: Machine, project: Path) -> None:
-    """Rule read_only x proposals: nothing is written, nothing is taken out, and what is new is still read."""
+def test_a_look_killed_between_a_proposal_and_its_note_doubles_and_loses_nothing(
+    machine: Machine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule killed x proposals: the next look finds its own first answer; forgetting still finds the proposal."""
+    machine.keeps(deploy(project))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SessionsFile, "keep_proposal", killed)
+        with pytest.raises(KeyboardInterrupt):
+            look(machine)
+    assert len(inbox(machine)) == 1
+
+    look(machine)
+    assert len(inbox(machine)) == 1
+    machine.json("adopt", "--forget", id_of("deploy"))
+
+    assert inbox(machine) == []
+
+
+def test_each_version_calls_its_forgotten_source_so(machine: Machine, project: Path) -> None:
+    """Rule forget x history: every version that cites the session calls it forgotten, its title is gone."""
     machine.keeps(talk(project))
     look(machine)
-    settings = machine.core.settings
-    machine.core.settings = settings.model_copy(update={"read_only": True})
-    machine.keeps(deploy(project))
-    later = Told("later", str(project), at=DAY + timedelta(days=9)).user("Legal asks.")
-    later.says("The readings could be written as Parquet files instead of TimescaleDB.")
-    machine.keeps(later.user("Right. We no longer put readings into TimescaleDB, we switch to Parquet files."))
+    human = anchor_of(machine, project)
+    (decision,) = inbox(machine)
+    human.curation.accept(decision.id, seen=stamp(decision))
+    saved = human.save_memory(
+        "Readings go to TimescaleDB no longer: they go to Parquet files, one per station group.",
+        type="decision", replaces=decision.id,
+    )  # fmt: skip
+    assert saved.id
+    machine.json("adopt", "--forget", id_of("talk"))
 
-    assert look(machine) == 0 and machine.texts("ca-bundle staging")
-    assert "TimescaleDB" in texts(machine)[0] and len(texts(machine)) == 1
-
-    machine.core.settings = settings
-    assert look(machine) == 2
+    titles = {
+        cited.title for one in human.history(decision.id) for cited in one.citations if cited.kind == "conversation"
+    }
+    assert titles == {"a session that was forgotten"}

@@ -14,12 +14,13 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from memory_anchor.base.json_values import Json, record, texts
+from memory_anchor.base.json_values import Json, Record, record, texts
 from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, find
 from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.reading import LookReport, look
 
-CHOICE = "choice"
+CHOICE, LOOK = "choice", "look_at_sessions"
+"""Names: of the note that says what was chosen, and of the job that looks again."""
 GLIMPSE_BYTES, GLIMPSES_MAX = 16 * 1024, 2_000
 """Read of a file's beginning, and of how many files, to say which folders there are."""
 DAY_S = 86_400.0
@@ -64,16 +65,8 @@ def overview(found: Sequence[FoundSession]) -> list[dict[str, Json]]:
         if own:
             times = [one.mtime_ns / 1e9 for one in own]
             folders = {folder for one in own[:GLIMPSES_MAX] if (folder := _folder_of(one.path))}
-            rows.append(
-                {
-                    "agent": agent,
-                    "files": len(own),
-                    "bytes": sum(one.size for one in own),
-                    "first": min(times),
-                    "last": max(times),
-                    "projects": len(folders),
-                }
-            )
+            span: Record = {"first": min(times), "last": max(times), "projects": len(folders)}
+            rows.append({"agent": agent, "files": len(own), "bytes": sum(one.size for one in own), **span})
     return rows
 
 

@@ -69,11 +69,9 @@ _TABLES = (
 class KnownSource:
     """How far a file is read. resume: where reading goes on."""
 
-    id: int
     size: int
     mtime_ns: int
     resume: int
-    problem: str
 
 
 @dataclass(slots=True)
@@ -138,11 +136,8 @@ class SessionsFile(Sqlite):
 
     def sources(self) -> dict[str, KnownSource]:
         """Return how far each file is read, by its path."""
-        rows = self.rows("select path, id, size, mtime_ns, resume, problem from source")
-        return {
-            str(path): KnownSource(_int(id), _int(size), _int(mtime), _int(resume), str(problem))
-            for path, id, size, mtime, resume, problem in rows
-        }
+        rows = self.rows("select path, size, mtime_ns, resume from source")
+        return {str(path): KnownSource(*map(_int, state)) for path, *state in rows}
 
     def facts_of(self, path: str) -> Facts:
         """Return what is known of the session of a file that holds one."""
@@ -250,13 +245,19 @@ class SessionsFile(Sqlite):
     # --- proposals ---------------------------------------------------------------------------------------------------
 
     def proposed(self, project: str) -> dict[str, str]:
-        """Return what was proposed to a project: key -> id of the memory that waited, "" for none any more."""
+        """Return what was proposed to a project: key -> id of the memory that waited, "" for none."""
         rows = self.rows("select key, memory from proposal where key >= ? and key < ?", (f"{project}/", f"{project}0"))
         return {str(key).removeprefix(f"{project}/"): str(memory) for key, memory in rows}
 
-    def keep_proposal(self, project: str, key: str, memory: str) -> None:
-        row = (f"{project}/{key}", memory)
-        self.write(lambda link: link.run("insert or replace into proposal values(?, ?)", row))
+    def keep_proposal(self, project: str, key: str, memory: str | None) -> None:
+        """Note what a key became; None: it may be proposed again."""
+
+        def unit(link: SqlLink) -> None:
+            link.run("delete from proposal where key = ?", (f"{project}/{key}",))
+            if memory is not None:
+                link.run("insert into proposal values(?, ?)", (f"{project}/{key}", memory))
+
+        self.write(unit)
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 
@@ -302,16 +303,6 @@ class SessionsFile(Sqlite):
         actions = self.rows("select text, path, old, new, shape from action where session = ?", (session,))
         decoded = [text for (part,) in parts for text in texts_in(parsed(str(part)))]
         return "\n".join([*decoded, *(str(value) for row in (*head, *actions) for value in row)])
-
-    def erase(self, passages: Sequence[int]) -> None:
-        """Erase passages, with their actions."""
-
-        def unit(link: SqlLink) -> None:
-            for passage in passages:
-                _drop(link, passage)
-
-        if passages:
-            self.write(unit)
 
 
 def _int(value: str | int | float | bytes | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +16,9 @@ from typing import Annotated
 import typer
 
 from memory_anchor.base.json_values import Json, Record, number, record, records, text
-from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound
 from memory_anchor.extensions.sessions import requests as asks
-from memory_anchor.extensions.sessions.adopting import AdoptChoice, overview, read_all
+from memory_anchor.extensions.sessions.adopting import LOOK, AdoptChoice, overview, read_all
 from memory_anchor.extensions.sessions.agents import AGENTS, places
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
 from memory_anchor.extensions.sessions.reading import LookReport
@@ -26,7 +27,7 @@ from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.generated import register as register_commands
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import check_writable, data_dir
+from memory_anchor.front.cli.link import call, check_writable, data_dir
 from memory_anchor.front.cli.output import (
     JsonOption,
     Ticker,
@@ -88,15 +89,10 @@ def adopt(
         print_dim("nothing was read")
         return
     report = _read(choice)
-    answer: Record = {
-        "agents": agents,
-        "read": report.read,
-        "bytes": report.bytes,
-        "passages": report.passages,
-        "problems": [{"path": path, "problem": problem} for path, problem in report.problems],
-    }
     if json_:
-        show_json(answer)
+        problems: list[Json] = [{"path": path, "problem": problem} for path, problem in report.problems]
+        counts: Record = {"read": report.read, "bytes": report.bytes, "passages": report.passages}
+        show_json({"agents": agents, **counts, "problems": problems})
         return
     out.print(f"[green]read[/] {report.read} of {report.files} files, {report.passages} passages; they can be searched")
     if report.problems:
@@ -140,8 +136,7 @@ def _opened() -> SessionsFile:
 
 
 def _status() -> Record:
-    archive = _opened()
-    try:
+    with closing(_opened()) as archive:
         rows = archive.rows(
             "select agent, count(*), sum(passages), min(nullif(began, 0)), max(ended) from session "
             "where passages > 0 group by agent order by agent"
@@ -155,33 +150,30 @@ def _status() -> Record:
         gone, forgotten = archive.rows(
             "select (select count(*) from source where gone_at is not null), (select count(*) from tombstone)"
         )[0]
-        return {
-            "agents": agents,
-            "gone": int(gone or 0),
-            "forgotten": int(forgotten or 0),
-            "bytes": archive.size_bytes(),
-            "problems": problems,
-        }
-    finally:
-        archive.close()
+        counts: Record = {"gone": int(gone or 0), "forgotten": int(forgotten or 0), "bytes": archive.size_bytes()}
+        return {"agents": agents, **counts, "problems": problems}
 
 
 def _forget(name: str, *, as_json: bool) -> None:
-    archive = _opened()
-    try:
+    with closing(_opened()) as archive:
         rows = archive.rows("select id, name from session where name like ? || '%'", (name.replace("%", ""),))
         exact = [row for row in rows if row[1] == name] or rows
         if len(exact) != 1 or len(name) < 4:
             raise NotFound(f"{len(exact)} sessions begin with {name[:80]!r}; name one, as `sessions list` does")
         passages = archive.forget(int(exact[0][0] or 0))
         archive.wipe()
-    finally:
-        archive.close()
-    answer: Record = {"session": str(exact[0][1]), "passages": passages}
+    left = ""
+    try:
+        call("jobs_run", name=LOOK)
+    except MemoryAnchorError as error:
+        left = f"what was proposed from it stays in the inbox until the next look ({error})"
+    answer: Record = {"session": str(exact[0][1]), "passages": passages, "left": left}
     if as_json:
         show_json(answer)
-    else:
-        out.print(f"[green]forgotten[/] {escaped(answer['session'])}: {passages} passages; it is not read again")
+        return
+    out.print(f"[green]forgotten[/] {escaped(answer['session'])}: {passages} passages; it is not read again")
+    if left:
+        print_dim(left)
 
 
 def _day(at: Json) -> str:

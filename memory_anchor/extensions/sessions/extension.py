@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
     from memory_anchor.use_cases.memory import MemoryAnchor
 
-LOOK = "look_at_sessions"
 LOOK_EVERY = timedelta(minutes=15)
 
 
 def _start(core: Core) -> Running:
     from memory_anchor.admin.purge import Cache
-    from memory_anchor.extensions.sessions.adopting import look_again
+    from memory_anchor.extensions.sessions.adopting import LOOK, look_again
     from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.meaning import PassageVectors
     from memory_anchor.extensions.sessions.proposing import propose

@@ -1,30 +1,35 @@
 """Proposals from sessions in the inbox: drafts that wait for a human, each with the session and day that it is from.
 
 A look reads the sessions of each project anew when any of them changed. What is new waits in the inbox; what nothing
-says any more (its session was forgotten or purged, a later one took it back) and still waits is taken out again. What a
-human decided stays decided: a key that was proposed once is not proposed again. Invariant: nothing proposed here is
-ever active by itself, whatever the gate's threshold, and no model is asked.
+says any more, or a later statement took back, and still waits is taken out again; a limit takes nothing out. What a
+human decided stays decided: a key that was proposed once is not proposed again. Of a session that was forgotten or
+purged what nobody accepted is erased. Invariant: nothing proposed here is ever active by itself, whatever the gate's
+threshold, and no model is asked.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memory_anchor.admin.purge import FORGOTTEN, forget_sources, source_of
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.domain.errors import NotFound
-from memory_anchor.domain.model import Actor, Caller, Layer, Origin, Outcome, Scope, Status, Tag, WriteMode
+from memory_anchor.domain.model import Actor, Caller, Layer, Memory, Origin, Outcome, Scope, Status, Tag, WriteMode
 from memory_anchor.domain.requests.requests import ForgetMemory
+from memory_anchor.domain.rights import Action, may
 from memory_anchor.domain.versions import Draft
+from memory_anchor.domain.where import OneOf
+from memory_anchor.extensions.sessions.agents import AGENTS
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
 from memory_anchor.extensions.sessions.passages import shape_of
 from memory_anchor.extensions.sessions.search import FoundPassage
 from memory_anchor.extensions.sessions.use_cases import SessionArchive, StoredSession, citation_of
-from memory_anchor.ingest.proposals import ReadSteps, SessionProposal, SessionStep, of_project, read_steps
+from memory_anchor.ingest.proposals import LIMIT, ReadSteps, SessionProposal, SessionStep, of_project, read_steps
 from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.records import Request
+from memory_anchor.upkeep.job_kit import current_where
 
 if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
@@ -36,7 +41,7 @@ CLIENT, STATE = "sessions", "proposed"
 NO_GATE = 2.0
 """A confidence that nothing has: whatever passes the gate waits."""
 CONFIDENCE = 0.85
-GONE = "no session says it any more"
+UNSAID = "the sessions of this project do not propose it any more"
 
 
 def propose(core: Core, part: SessionArchive, wait: Callable[[], None]) -> int:
@@ -50,11 +55,12 @@ def propose(core: Core, part: SessionArchive, wait: Callable[[], None]) -> int:
         del part.steps_read[gone]
     projects: dict[str, list[StoredSession]] = {project: [] for project in part.folders().values()}
     for one in sessions:
-        if one.is_known and not one.parent and len(projects[one.project]) < SESSIONS_MAX:
+        if one.is_known and not one.parent:
             projects[one.project].append(one)
+    forget_gone(core, archive, projects, {one.ref for one in sessions})
     count = 0
     for project, own in projects.items():
-        state = stable_hash(*(f"{one.agent}:{one.name}:{one.passages}:{one.ended}" for one in own))
+        state = stable_hash(*(one.state for one in own))
         note = f"{STATE} {project}"
         if archive.note(note) != state and (own or archive.note(note)):
             count += _propose_to(core, archive, project, own, part.steps_read, wait)
@@ -62,35 +68,71 @@ def propose(core: Core, part: SessionArchive, wait: Callable[[], None]) -> int:
     return count
 
 
+def forget_gone(core: Core, archive: SessionsFile, projects: Iterable[str], stored: Collection[str]) -> None:
+    """Erase what was proposed from sessions that are not stored any more and that nobody accepted; what was accepted
+    says that its source was forgotten. What another session proposes too may be proposed from that one."""
+    proposed = {project: archive.proposed(project) for project in projects}
+    ids = [memory for keys in proposed.values() for memory in keys.values() if memory]
+    memories = _read(core, ids)
+    sources = {source for memory in memories.values() for source in _sources(memory)}
+    if not (gone := sources - set(stored)):
+        return
+    erased = forget_sources(core.upkeep, gone, at=core.clock.now(), by=f"system:{CLIENT}")
+    core.services.invalidate_caches()
+    for project, keys in proposed.items():
+        for key, name in keys.items():
+            if name in erased:
+                waited = memories[name].status is Status.PENDING
+                archive.keep_proposal(project, key, None if waited else "")
+
+
+def _read(core: Core, ids: Sequence[str]) -> dict[str, Memory]:
+    where = current_where().and_(OneOf("id", tuple(ids)))
+    found = core.services.store.find(Layer.VERIFIED_FACT.value, where, limit=len(ids)) if ids else []
+    return {memory.id: memory for memory in found}
+
+
+def _sources(memory: Memory) -> set[str]:
+    """Return the sessions that a memory cites and that it does not call forgotten, as agent and id."""
+    return {
+        name
+        for cited in memory.citations
+        if cited.title != FORGOTTEN and (name := source_of(cited)).partition(":")[0] in AGENTS
+    }
+
+
 def _propose_to(
     core: Core,
     archive: SessionsFile,
     project: str,
     sessions: list[StoredSession],
-    steps_read: dict[int, tuple[tuple[int, float], ReadSteps]],
+    steps_read: dict[int, tuple[str, ReadSteps]],
     wait: Callable[[], None],
 ) -> int:
-    known = {one.id: one for one in sessions}
-    read = []
-    for session in reversed(sessions):
-        state = session.passages, session.ended
-        if session.id not in steps_read or steps_read[session.id][0] != state:
-            wait()
-            steps_read[session.id] = state, read_steps(session.id, list(_steps(archive, session.id)))
-        read.append(steps_read[session.id][1])
-    wanted = {one.key: one for one in of_project(read)}
-    before = archive.proposed(project)
+    known, before = {one.id: one for one in sessions}, archive.proposed(project)
     anchor = core.anchor(Actor(Caller.SYSTEM, Scope(account="", user="", agent=""), client=CLIENT, project=project))
-    waiting = {key: memory for key, memory in before.items() if memory and _still_waits(anchor, memory)}
-    for key, memory in before.items():
-        if memory and (key not in waiting or key not in wanted):
+    memories = _read(core, [memory for memory in before.values() if memory])
+    waiting = {name: one for name, one in memories.items() if one.status is Status.PENDING}
+    cited = {source for one in waiting.values() for source in _sources(one)}
+    within = [one for at, one in enumerate(sessions) if at < SESSIONS_MAX or one.ref in cited]
+    read = []
+    for session in reversed(within):
+        if session.id not in steps_read or steps_read[session.id][0] != session.state:
             wait()
-            if key in waiting:
-                anchor.forget(ForgetMemory(id=waiting.pop(key), reason=GONE))
-            archive.keep_proposal(project, key, "")
+            steps_read[session.id] = session.state, read_steps(session.id, list(_steps(archive, session.id)))
+        read.append(steps_read[session.id][1])
+    said = {one.key: one for one in of_project(read)}
+    for key, name in before.items():
+        if name not in waiting or ((one := said.get(key)) is None and len(within) < len(sessions)):
+            continue  # of what recurs, those that are not read may say it
+        why = UNSAID if one is None else one.kept_out
+        if why not in ("", LIMIT) and may(Action.FORGET, anchor.actor.caller, [waiting[name]]):
+            wait()
+            anchor.forget(ForgetMemory(id=name, reason=why))
+            del waiting[name]
     count = 0
-    for key, one in wanted.items():
-        if key in before or len(waiting) + count >= WAITING_MAX:
+    for key, one in said.items():
+        if one.kept_out or key in before or len(waiting) + count >= WAITING_MAX:
             continue
         wait()
         memory = _draft(anchor, one, known[one.session])
@@ -127,13 +169,6 @@ def _steps(archive: SessionsFile, session: int) -> Iterator[SessionStep]:
         yield from waiting
 
 
-def _still_waits(anchor: MemoryAnchor, memory: str) -> bool:
-    try:
-        return anchor.services.records.read(memory, anchor.actor.scope).status is Status.PENDING
-    except NotFound:
-        return False
-
-
 def _draft(anchor: MemoryAnchor, one: SessionProposal, session: StoredSession) -> str:
     """Return the id of the memory that waits now, "" where it is known already or the gate keeps it out."""
     safe = cleaned(one.text)
@@ -154,7 +189,10 @@ def _draft(anchor: MemoryAnchor, one: SessionProposal, session: StoredSession) -
     )
     gate = replace(anchor.project.gate, active=NO_GATE)
     facts, key = anchor.services.facts.by_rules(), stable_hash(CLIENT, anchor.actor.scope.project, one.key)
-    if facts.predicted_outcome(anchor.actor, draft, None, gate=gate) is Outcome.SKIPPED:
-        return ""
-    outcome = facts.save(anchor.actor, draft, Request(key, key, explicit=False), gate=gate)
+    request = Request(key, key, explicit=False)
+    outcome = anchor.services.records.replayed(request)  # of a look that was killed before it noted this
+    if outcome is None:
+        if facts.predicted_outcome(anchor.actor, draft, None, gate=gate) is Outcome.SKIPPED:
+            return ""
+        outcome = facts.save(anchor.actor, draft, request, gate=gate)
     return str(outcome.id or "") if outcome.status is Status.PENDING else ""

@@ -43,7 +43,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """One session as it is listed. project: its id, or its folder's name where no project is known."""
+    """One session as it is listed. state: changes with its file, and is no other session's. project: its id, or its
+    folder's name where no project is known."""
 
     id: int
     agent: str
@@ -55,8 +56,14 @@ class StoredSession:
     ended: float
     passages: int
     parent: str
+    state: str
     project: str = ""
     is_known: bool = False
+
+    @property
+    def ref(self) -> str:
+        """What citations call it."""
+        return f"{self.agent}:{self.name}"
 
 
 class SessionArchive:
@@ -72,8 +79,8 @@ class SessionArchive:
         """vectors: None for words alone. on_waiting: called when passages may wait for a vector."""
         self._file, self._projects = data_dir / FILE, projects
         self.vectors, self._on_waiting = vectors, on_waiting
-        self.steps_read: dict[int, tuple[tuple[int, float], ReadSteps]] = {}
-        """What sessions propose by themselves, as of so many passages and their end."""
+        self.steps_read: dict[int, tuple[str, ReadSteps]] = {}
+        """What sessions propose by themselves, in which state."""
         self._opening = threading.Lock()
         self._archive: SessionsFile | None = None
 
@@ -125,13 +132,15 @@ class SessionArchive:
         if archive is None:
             return []
         rows = archive.rows(
-            "select id, agent, name, cwd, branch, case when title = '' then request else title end, began, ended, "
-            "passages, parent from session where ended >= ? and passages > 0 order by ended desc, id",
+            "select s.id, s.agent, name, cwd, branch, case when title = '' then request else title end, began, ended, "
+            "passages, parent, s.agent || ':' || name || ':' || f.id || ':' || f.size || ':' || f.mtime_ns "
+            "from session s join source f on f.id = s.source where ended >= ? and passages > 0 "
+            "order by ended desc, s.id",
             (since,),
         )
         folders, owners = self.folders(), dict[str, str | None]()
         found = []
-        for id, who, name, cwd, branch, title, began, ended, passages, parent in rows:
+        for id, who, name, cwd, branch, title, began, ended, passages, parent, state in rows:
             place = str(cwd)
             if place not in owners:
                 owners[place] = owner_of(place, folders)
@@ -140,7 +149,8 @@ class SessionArchive:
                 continue
             one = StoredSession(
                 int(id or 0), str(who), str(name), place, str(branch), str(title), float(began or 0),
-                float(ended or 0), int(passages or 0), str(parent), owner or Path(place).name, owner is not None,
+                float(ended or 0), int(passages or 0), str(parent), str(state), owner or Path(place).name,
+                owner is not None,
             )  # fmt: skip
             if not project or _is_of(one, owner, project):
                 found.append(one)
@@ -221,16 +231,9 @@ class SessionUseCases:
         self._check()
         name, _, offset = request.session.partition("@")
         session = self.named(name.rpartition(":")[2])
-        archive = self._part.archive()
-        begin = int(offset) if offset.isdigit() else 0
-        rows = (
-            archive.rows(
-                "select id, at, first, parts from passage where session = ? and first >= ? order by first, id limit ?",
-                (session.id, begin, request.limit),
-            )
-            if archive is not None
-            else []
-        )
+        begin, archive = int(offset) if offset.isdigit() else 0, self._part.archive()
+        sql = "select id, at, first, parts from passage where session = ? and first >= ? order by first, id limit ?"
+        rows = archive.rows(sql, (session.id, begin, request.limit)) if archive is not None else []
         return session, [
             FoundPassage(int(id or 0), session.id, shown(parts_of(parts)), float(at or 0), 0.0, int(first or 0))
             for id, at, first, parts in rows
@@ -287,7 +290,7 @@ def _says(memory: RetrievedSnippet, hit: RetrievedSnippet, cited: Citation) -> b
 
 
 def ref_of(hit: FoundPassage, session: StoredSession) -> str:
-    return f"{session.agent}:{session.name}@{hit.first}"
+    return f"{session.ref}@{hit.first}"
 
 
 def when_of(at: float) -> datetime | None:
