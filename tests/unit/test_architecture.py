@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "extensions.lorebook": 1350,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
-    "extensions.sessions": 2974,
+    "extensions.sessions": 2993,
     "extensions.transfer": 2150,
     "front": 9169,
     "hooks": 1244,

@@ -489,6 +489,35 @@ def test_a_look_killed_between_a_proposal_and_its_note_doubles_and_loses_nothing
     assert inbox(machine) == []
 
 
+# --- merges -----------------------------------------------------------------------------------------------------------
+
+
+def test_merged_projects_take_their_proposals_along(machine: Machine, project: Path, tmp_path: Path) -> None:
+    """Rule merges x proposals: what waits is not doubled, what was rejected stays rejected, forgetting finds both."""
+    other = tmp_path / "other"
+    other.mkdir()
+    machine.keeps(deploy(other))
+    machine.keeps(talk(other))
+    anchor_of(machine, other)
+    look(machine)
+    there = anchor_of(machine, other)
+    decision = next(one for one in inbox(machine, other) if one.type is MemoryType.DECISION)
+    there.curation.reject(decision.id, seen=stamp(decision))
+    human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(project), cwd=str(project))
+    names = {"source": there.actor.scope.project, "target": anchor_of(machine, project).actor.scope.project}
+    signed_call(machine.core, caller, "projects_merge", {**names, "undo": False}, human)
+
+    assert look(machine) == 0 and [one.type for one in inbox(machine)] == [MemoryType.BUGFIX]
+
+    signed_call(machine.core, caller, "projects_merge", {"source": names["source"], "undo": True}, human)
+    assert look(machine) == 0 and inbox(machine) == []
+    assert [one.type for one in inbox(machine, other)] == [MemoryType.BUGFIX]
+
+    signed_call(machine.core, caller, "projects_merge", {**names, "undo": False}, human)
+    machine.json("adopt", "--forget", id_of("deploy"))
+    assert inbox(machine) == [] and "ca-bundle" not in every_text(machine)
+
+
 def test_each_version_calls_its_forgotten_source_so(machine: Machine, project: Path) -> None:
     """Rule forget x history: every version that cites the session calls it forgotten, its title is gone."""
     machine.keeps(talk(project))

@@ -23,7 +23,7 @@ def _start(core: Core) -> Running:
     from memory_anchor.extensions.sessions.adopting import LOOK, look_again
     from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.meaning import PassageVectors
-    from memory_anchor.extensions.sessions.proposing import propose
+    from memory_anchor.extensions.sessions.proposing import ProjectProposals, propose
     from memory_anchor.extensions.sessions.settings import SessionsSettings
     from memory_anchor.extensions.sessions.use_cases import SessionArchive, sessions_of
     from memory_anchor.settings import API_EMBEDDERS
@@ -69,6 +69,7 @@ def _start(core: Core) -> Running:
         frozen=part.frozen,
         close=part.close,
         holders=holders,
+        moves=lambda _: {"proposals": ProjectProposals(part)},
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.admin.purge import FORGOTTEN, forget_sources, source_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SESSIONS_MAX, WAITING_MAX = 500, 40
 """Sessions of a project that are read, the newest, and its proposals that wait at a time."""
-CLIENT, STATE = "sessions", "proposed"
+CLIENT, STATE, MOVED = "sessions", "proposed", "~"
 NO_GATE = 2.0
 """A confidence that nothing has: whatever passes the gate waits."""
 CONFIDENCE = 0.85
@@ -123,22 +123,40 @@ def _propose_to(
         read.append(steps_read[session.id][1])
     said = {one.key: one for one in of_project(read)}
     for key, name in before.items():
-        if name not in waiting or ((one := said.get(key)) is None and len(within) < len(sessions)):
+        if name not in waiting or ((one := said.get(key.partition(MOVED)[0])) is None and len(within) < len(sessions)):
             continue  # of what recurs, those that are not read may say it
         why = UNSAID if one is None else one.kept_out
         if why not in ("", LIMIT) and may(Action.FORGET, anchor.actor.caller, [waiting[name]]):
             wait()
             anchor.forget(ForgetMemory(id=name, reason=why))
             del waiting[name]
-    count = 0
+    count, earlier = 0, {key.partition(MOVED)[0] for key in before}
     for key, one in said.items():
-        if one.kept_out or key in before or len(waiting) + count >= WAITING_MAX:
+        if one.kept_out or key in earlier or len(waiting) + count >= WAITING_MAX:
             continue
         wait()
         memory = _draft(anchor, one, known[one.session])
         archive.keep_proposal(project, key, memory)
         count += bool(memory)
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectProposals:
+    """What was proposed to projects that are merged; see `admin/merges`. A moved key names its project."""
+
+    part: SessionArchive
+
+    def of_project(self, project: str, target: str) -> list[str]:
+        del target
+        archive = self.part.archive()
+        return list(archive.proposed(project)) if archive is not None else []
+
+    def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
+        left, got = (f"{MOVED}{new}", "") if back else ("", f"{MOVED}{old}")
+        rows = [(f"{new}/{name}{got}", f"{old}/{name}{left}") for name in names]
+        if (archive := self.part.archive()) is not None:
+            archive.write(lambda link: link.run_many("update or replace proposal set key = ? where key = ?", rows))
 
 
 def _steps(archive: SessionsFile, session: int) -> Iterator[SessionStep]:
