@@ -44,9 +44,11 @@ SOON, LINE_CHARS, REASON_CHARS = 12, 300, 240
 OFTEN, STEPS, STEPS_MAX = 3, 3, 8
 """Sessions in which a command or a sequence recurs; steps of a sequence."""
 _ASKS = bounded(r"[?？]\s*$|[吗呢][。！]?\s*$")
-_REQUESTS = bounded(r"(?i)\bplease\b|请|帮我|麻烦")
+_REQUESTS = bounded(r"(?i)\bplease\b|(?:^|[^\u4e00-\u9fff])请(?!求)|帮我|麻烦")
+"""请 asks where it begins a clause; within one it is a part of a word (申请), and 请求 is a thing."""
 _NUMBERS = bounded(r"(?<![A-Za-z0-9])v?\d{1,9}(?:\.\d{1,9}){0,4}(?![A-Za-z0-9])|(?<=[\"'])[^\"'\n]{1,200}(?=[\"'])")
-_ERROR = bounded(r"(?i)error|错误|失败")
+_ERROR = bounded(r"(?i)(?<!(?<!\d)0 )(?<!(?<!\d)0 个)(?:error|错误|失败)")
+"""What says an error; "0 errors" says none."""
 SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
 _ENVIRONMENT = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]{0,80}=\S{0,200})")
 _FILES = frozenset(("git", "ls", "mkdir", "rm", "cp", "mv", "touch", "chmod", "tar"))

@@ -79,7 +79,7 @@ BUDGETS: dict[str, int] = {
     "front": 9169,
     "hooks": 1244,
     "identity": 3680,
-    "ingest": 4556,
+    "ingest": 4558,
     "integrations": 370,
     "language": 6135,
     "layers": 1256,

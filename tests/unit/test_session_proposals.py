@@ -286,6 +286,38 @@ def test_a_purge_takes_a_proposal_and_its_session(machine: Machine, project: Pat
         assert b"ca-bundle" not in file.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("said", "is_one"),
+    [
+        ("定了：请求超时统一改成五秒，网关也一样。", True),
+        ("就这么定，申请网关的请求超时一律五秒。", True),
+        ("请把网关的请求超时一律改成五秒。", False),
+        ("好，请以后把网关的请求超时统一成五秒。", False),
+    ],
+)
+def test_a_word_with_the_sign_of_asking_in_it_asks_for_nothing(
+    machine: Machine, project: Path, said: str, is_one: bool
+) -> None:
+    """Rule facts: 请 asks where it begins a clause; a request of a protocol is a thing that is decided about."""
+    told = Told("gateway", str(project)).user("网关老是断开，为什么？")
+    machine.keeps(told.says("网关的请求超时现在是三秒，我建议统一改成五秒。").user(said))
+    look(machine)
+
+    assert (texts(machine, "decision") == [said]) is is_one
+
+
+def test_a_line_that_counts_no_errors_is_not_the_error(machine: Machine, project: Path) -> None:
+    """Rule fixes: "0 errors" says what did not happen; what did stands in another line."""
+    told = Told("deploy", str(project)).user("Roll it out to staging.")
+    told.runs("./deploy staging", "lint: 0 errors\n检查：0 个错误\ncurl: (60) SSL certificate problem", code=60)
+    told.says("The build image lacks the internal CA. Passing the bundle fixes it.")
+    machine.keeps(told.runs("SSL_CERT_FILE=/etc/ca.pem ./deploy staging --skip-smoke", "deployed"))
+    look(machine)
+
+    (one,) = texts(machine, "fix")
+    assert "failed: curl: (60) SSL certificate problem" in one
+
+
 # --- what a look may not do, and what it finds again ------------------------------------------------------------------
 
 
