@@ -150,22 +150,21 @@ def _holder(handle: int) -> LockHolder | None:
     for attempt in range(_HOLDER_TRIES):
         os.lseek(handle, 0, os.SEEK_SET)
         words = os.read(handle, _HOLDER_BYTES).decode("utf-8", "replace").split()
-        if len(words) >= 3 and words[0].isdigit() and _alive(int(words[0])):
+        if len(words) >= 3 and words[0].isdigit() and is_running(int(words[0])):
             return LockHolder(int(words[0]), " ".join(words[1:-1]), words[-1])
         if attempt + 1 < _HOLDER_TRIES:
             time.sleep(_HOLDER_PAUSE_S)
     return None
 
 
-def _alive(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Return whether a process of this number runs, or may run."""
     if sys.platform == "win32":
         return True  # signal 0 would end the process there
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

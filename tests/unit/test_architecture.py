@@ -71,7 +71,7 @@ BUDGETS: dict[str, int] = {
     "extensions.evaluation": 899,
     "extensions.knowledge": 3665,
     "extensions.library": 930,
-    "extensions.lorebook": 1350,
+    "extensions.lorebook": 1366,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
     "extensions.sessions": 2993,

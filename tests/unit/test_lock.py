@@ -110,7 +110,7 @@ def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
 
 def test_a_dead_holders_name_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text outlives a killed holder; between its lock and its name the next one is just "another process"."""
-    monkeypatch.setattr(lock_module, "_alive", lambda _pid: False)
+    monkeypatch.setattr(lock_module, "is_running", lambda _pid: False)
     monkeypatch.setattr(lock_module, "_HOLDER_PAUSE_S", 0)
     with DirectoryLock.acquire(tmp_path, role="engine"), pytest.raises(StoreBusy, match="in use by another process"):
         DirectoryLock.acquire(tmp_path, role="cli")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,15 +17,19 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from memory_anchor.base.files import read_bounded
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
-from memory_anchor.extensions.lorebook.books import BookRecord, books_of, home_of
+from memory_anchor.extensions.lorebook import books
+from memory_anchor.extensions.lorebook.books import BookRecord, LorebookStore, books_of, home_of
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
+from memory_anchor.runtime.wire import Preamble
+from memory_anchor.testing import human_of, signed_call
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 Run = Callable[..., Result]
@@ -67,18 +74,23 @@ def told(result: Result) -> Any:
 # --- commands ------------------------------------------------------------------------------------------------------
 
 
+def listed(home: Path, content: bytes, *more: tuple[BookRecord, bytes]) -> BookRecord:
+    """Keep a book as an earlier program did: its bytes alone, and a list that names it."""
+    sha = hashlib.sha256(content).hexdigest()
+    record = BookRecord("harbour", "/tmp/harbour.json", sha, len(content), by="agent:me")
+    home.mkdir(parents=True)
+    for one, stored in ((record, content), *more):
+        (home / f"{one.sha[:32]}-{stable_hash(one.id)[:8]}.book").write_bytes(stored)
+    (home / "books.json").write_text(json.dumps({"books": [asdict(one) for one, _ in ((record, content), *more)]}))
+    return record
+
+
 def test_books_that_an_earlier_program_listed_beside_them_are_taken_in_once(core: Core, anchor: MemoryAnchor) -> None:
     """Rule upgrade: the original bytes, who added it and its trust; a file that is not as listed stays where it is."""
     content, other = json.dumps(LORE).encode(), b"not as listed"
-    record = BookRecord(
-        "harbour", "/tmp/harbour.json", hashlib.sha256(content).hexdigest(), len(content), by="agent:me"
-    )
     torn = BookRecord("torn", "/tmp/torn.json", hashlib.sha256(content + b" ").hexdigest(), 9)
     home = home_of(core.data_dir, anchor.actor.scope)
-    home.mkdir(parents=True)
-    for one, stored in ((record, content), (torn, other)):
-        (home / f"{one.sha[:32]}-{stable_hash(one.id)[:8]}.book").write_bytes(stored)
-    (home / "books.json").write_text(json.dumps({"books": [asdict(record), asdict(torn)]}))
+    record = listed(home, content, (torn, other))
 
     (kept, left) = (lore_of(anchor).books() for _ in range(2))
 
@@ -86,6 +98,69 @@ def test_books_that_an_earlier_program_listed_beside_them_are_taken_in_once(core
     assert books_of(core.services).record(home, "harbour") == record
     assert "Deploys go out on Tuesdays." in str(lore_of(anchor).show(name="harbour"))
     assert other in [path.read_bytes() for path in home.glob("*.book")]
+
+
+@pytest.mark.parametrize("at", ["list", "book"])
+def test_two_processes_that_take_in_a_listed_book_keep_what_was_added_since(
+    core: Core, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Rule upgrade: the second one finds nothing to do, wherever the first one overtakes it; a newer book stays."""
+    listed(home := home_of(core.data_dir, anchor.actor.scope), json.dumps(LORE).encode())
+    newer = json.dumps({"entries": [{"keys": ["x"], "content": "Deploys go out on Fridays."}]}).encode()
+    first = LorebookStore()
+
+    def overtaken() -> None:
+        monkeypatch.undo()
+        first.books(home)
+        first.add(home, newer, file="/tmp/harbour.json", trust=Trust.UNTRUSTED, by="agent:me", at="")
+
+    def before_the_list(path: Path) -> bytes:
+        overtaken()
+        return path.read_bytes()
+
+    def behind_the_book(path: Path, *, most_bytes: int) -> bytes | None:
+        content = read_bounded(path, most_bytes=most_bytes)
+        overtaken()
+        return content
+
+    if at == "list":
+        monkeypatch.setattr(Path, "read_bytes", before_the_list)
+    else:
+        monkeypatch.setattr(books, "read_bounded", behind_the_book)
+
+    assert [one["name"] for one in lore_of(anchor).books()["books"]] == ["harbour"]
+    assert "Fridays" in str(lore_of(anchor).show(name="harbour"))
+
+
+def test_what_another_process_writes_now_is_left_alone_and_what_a_killed_one_left_goes(
+    core: Core, anchor: MemoryAnchor
+) -> None:
+    """Rule lore.kill: a file beside a book is somebody's work, as long as that process runs."""
+    home = home_of(core.data_dir, anchor.actor.scope)
+    home.mkdir(parents=True)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    other, killed = (home / f".x.book.{pid}.7.tmp" for pid in (os.getppid(), ended.pid))
+    for path in (other, killed):
+        path.write_bytes(b"{}")
+
+    lore_of(anchor).add(file="/tmp/harbour.json", content=encoded())
+
+    assert other.exists() and not killed.exists()
+
+
+def test_a_purge_reads_books_before_anybody_else_did(core: Core, anchor: MemoryAnchor, project: Path) -> None:
+    """Rule purge x lorebooks: one that an earlier program listed, and what a killed process left of one."""
+    listed(home := home_of(core.data_dir, anchor.actor.scope), json.dumps(LORE).encode())
+    (home / ".x.book.4194399.7.tmp").write_bytes(json.dumps(LORE).encode())
+    human, caller = human_of(core.data_dir), Preamble(project_dir=str(project), cwd=str(project))
+    asked = {"ids": [], "text": "Deploys go out on Tuesdays"}
+    seen = purge_digest(signed_call(core, caller, "purge_preview", asked, human)["memories"])
+
+    done = signed_call(core, caller, "purge", {**asked, "seen": seen}, human)
+
+    assert done["clean"] is True, done
+    assert [path for path in home.rglob("*") if path.is_file() and b"Tuesdays" in path.read_bytes()] == []
 
 
 def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Path) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from cachetools import LRUCache
 
-from memory_anchor.admin.purge import decoded_text
+from memory_anchor.admin.purge import WholeFile, decoded_text
 from memory_anchor.base.files import make_private, read_bounded, remove_durably, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged, Unavailable
@@ -25,13 +27,14 @@ from memory_anchor.domain.model import Scope, Trust
 from memory_anchor.extensions.lorebook.reading import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.extensions.lorebook.scanning import LoreScanner
 from memory_anchor.extensions.lorebook.settings import LorebookSettings
+from memory_anchor.runtime.lock import is_running
 from memory_anchor.use_cases.services import Services
 
 BOOKS_MAX = 64
 """Books of one project."""
 NAME_CHARS = 40
-LIST = "books.json"
-"""What had the list, while a book's file had its bytes alone."""
+LIST, LEFT = "books.json", ".*.tmp"
+"""What had the list, while a book's file had its bytes alone; and what a killed process leaves."""
 HEAD_BYTES_MAX = 64 * 1024
 SCANNERS_KEPT = 8
 
@@ -52,10 +55,10 @@ class BookRecord:
 
 
 class LorebookStore:
-    """Books of every project below one folder. Thread-safe; only one process uses the folder."""
+    """Books of every project below one folder. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._scanners: LRUCache[tuple[object, ...], LoreScanner] = LRUCache(SCANNERS_KEPT)
 
     def books(self, home: Path) -> list[BookRecord]:
@@ -126,7 +129,8 @@ class LorebookStore:
             self._scanners.clear()
 
     def _files(self, home: Path) -> dict[BookRecord, Path]:
-        take_in_listed(home)
+        with self._lock:
+            take_in_listed(home)
         files = {}
         for path in sorted(home.glob("*.book")):
             try:
@@ -179,21 +183,35 @@ def home_of(data_dir: Path, scope: Scope) -> Path:
 
 
 def take_in_listed(home: Path) -> None:
-    """Rewrite the books that an earlier program named in a list beside them; one that is not as listed is left."""
+    """Rewrite the books that an earlier program named in a list beside them; one that is not as listed is left.
+
+    Another process may do the same: what it took in, or somebody added since, stays as it is.
+    """
     listed = home / LIST
-    if not listed.exists():
-        return
     try:
         records = [BookRecord(**fields) for fields in json.loads(listed.read_bytes())["books"]]
+    except FileNotFoundError:
+        return
     except (OSError, ValueError, TypeError, KeyError):
         raise StoreDamaged(f"{listed} cannot be read; delete it and add the lorebooks again") from None
     for record in records:
         old = home / f"{record.sha[:32]}-{stable_hash(record.id)[:8]}.book"
         content = read_bounded(old, most_bytes=BOOK_BYTES_MAX) or b""
         if hashlib.sha256(content).hexdigest() == record.sha:
-            _write(home, record, content)
+            if not _book_file(home, record).exists():
+                _write(home, record, content)
             remove_durably(old)
     remove_durably(listed)
+
+
+def texts_below(folder: Path) -> list[WholeFile]:
+    """Return every file of books for a purge: what an earlier program listed is taken in first, what a killed process
+    left is one too."""
+    for home in folder.glob("*"):
+        with suppress(StoreDamaged):
+            take_in_listed(home)
+    others = [WholeFile(path) for name in (LEFT, LIST) for path in sorted(folder.glob(f"*/{name}"))]
+    return [*(WholeFile(path, book_text) for path in sorted(folder.glob("*/*.book"))), *others]
 
 
 def book_name(file: str) -> str:
@@ -225,8 +243,10 @@ def _book_file(home: Path, record: BookRecord) -> Path:
 
 def _write(home: Path, record: BookRecord, content: bytes) -> None:
     make_private(home)
-    for left in home.glob(".*.tmp"):  # by a process that was killed
-        remove_durably(left)
+    for left in home.glob(LEFT):
+        pid = left.name.split(".")[-3]
+        if not pid.isdigit() or int(pid) == os.getpid() or not is_running(int(pid)):  # not one that another writes now
+            remove_durably(left)
     head = json.dumps(asdict(record), ensure_ascii=False).encode("utf-8", "replace")
     write_atomic(_book_file(home, record), head + b"\n" + content)
 

@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 
 
 def _start(core: Core) -> Running:
-    from memory_anchor.admin.purge import Cache, WholeFile
-    from memory_anchor.extensions.lorebook.books import LorebookStore, ProjectBooks, book_text
+    from memory_anchor.admin.purge import Cache
+    from memory_anchor.extensions.lorebook.books import LorebookStore, ProjectBooks, texts_below
     from memory_anchor.extensions.lorebook.use_cases import lore_of
 
     books = LorebookStore()
 
     def holders() -> list[Holder]:
-        files = sorted((core.data_dir / "lorebooks").glob("*/*.book"))
-        return [*(WholeFile(path, book_text) for path in files), Cache("what lorebooks say", books.clear_cache)]
+        return [*texts_below(core.data_dir / "lorebooks"), Cache("what lorebooks say", books.clear_cache)]
 
     return Running(
         part=books,
