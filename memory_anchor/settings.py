@@ -70,9 +70,9 @@ class DatabaseSettings(Group):
     url: SecretStr = SecretStr("")
 
 
-class StoreSettings(Group):
-    """url: of a Qdrant server, or comma-separated nodes of one cluster. shard_number, replication_factor,
-    write_consistency_factor: 0 leaves it to the server (docs/qdrant.md)."""
+class IndexSettings(Group):
+    """The collections beside the database. url: of a Qdrant server, or comma-separated nodes of one cluster.
+    shard_number, replication_factor, write_consistency_factor: 0 leaves it to the server (docs/qdrant.md)."""
 
     kind: Literal["edge", "qdrant"] = "edge"
     url: str = ""
@@ -85,6 +85,9 @@ class StoreSettings(Group):
     write_consistency_factor: int = Field(0, ge=0, le=100)
     quantization: Literal["none", "scalar", "binary"] = "none"
     exact: Switch = True
+
+
+class StoreSettings(Group):
     reserve_mb: int = Field(64, ge=0, le=1_000_000_000)
     sync: Literal["always", "batch"] = "always"
     sync_ms: int = Field(200, ge=1, le=60_000)
@@ -278,6 +281,7 @@ class CoreSettings(Group):
     scope: ScopeSettings = ScopeSettings()
     database: DatabaseSettings = DatabaseSettings()
     store: StoreSettings = StoreSettings()
+    index: IndexSettings = IndexSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     llm: ModelSettings = ModelSettings()
     budget: BudgetSettings = BudgetSettings()
@@ -302,7 +306,7 @@ SECRET_NAMES = tuple(f"{name}.{secret}" for name, kind in GROUPS.items() for sec
 """Settings of which the names are the secrets."""
 _KEYS = ((name, key, field) for name, kind in GROUPS.items() for key, field in kind.model_fields.items())
 SECRETS = (
-    *("database.url", "store.api_key", "embedder.api_key", "llm.api_key", *SECRET_NAMES),
+    *("database.url", "index.api_key", "embedder.api_key", "llm.api_key", *SECRET_NAMES),
     *(f"{name}.{key}" for name, key, field in _KEYS if field.annotation is SecretStr),
 )
 """Settings that are never shown."""
@@ -341,15 +345,25 @@ def load_settings(
     """
     merged, origins = dict[str, Json](), dict[str, str]()
     if user_file is not None:
-        merge(merged, read_file(user_file), f"{user_file}", origins)
+        merge(merged, _renamed(read_file(user_file)), f"{user_file}", origins)
     if project_dir is not None:
         _merge_project(merged, project_dir, origins)
-    merge(merged, from_env(env), "environment", origins)
-    merge(merged, dict(arguments or {}), "argument", origins)
+    merge(merged, _renamed(from_env(env)), "environment", origins)
+    merge(merged, _renamed(arguments or {}), "argument", origins)
     settings = _validated(merged, origins)
     masked = {group: masked_names(attrgetter(group)(settings)) for group in SECRET_NAMES}
     names = {f"{group}.{name}": f"{group}.{shown}" for group in masked for name, shown in masked[group].items()}
     return LoadedSettings(settings, {names.get(name, name): origin for name, origin in origins.items()})
+
+
+def _renamed(values: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return a source's values with those of the index in their group: they were `store.*` for a release."""
+    store, index = values.get("store"), values.get("index", {})
+    if not isinstance(store, Mapping) or not isinstance(index, Mapping):
+        return values
+    moved = {name: value for name, value in store.items() if name in IndexSettings.model_fields}
+    kept: Json = {name: value for name, value in store.items() if name not in moved}
+    return {**values, "store": kept, "index": {**moved, **index}} if moved else values
 
 
 def with_project_file(settings: Settings, root: str) -> Settings:
@@ -376,14 +390,14 @@ def _validated(merged: Mapping[str, Json], origins: Mapping[str, str]) -> Settin
         raise BadInput(
             f"gate.pending is {settings.gate.pending}; allowed is at most gate.active ({settings.gate.active})"
         )
-    store = settings.store
-    if store.kind == "qdrant" and bool(store.url) == bool(store.path):
-        given = "both" if store.url else "neither"
-        raise BadInput(f"store.kind is qdrant and {given} of store.url and store.path is set; exactly one is allowed")
-    if store.write_consistency_factor > max(1, store.replication_factor):
+    index = settings.index
+    if index.kind == "qdrant" and bool(index.url) == bool(index.path):
+        given = "both" if index.url else "neither"
+        raise BadInput(f"index.kind is qdrant and {given} of index.url and index.path is set; exactly one is allowed")
+    if index.write_consistency_factor > max(1, index.replication_factor):
         raise BadInput(
-            f"store.write_consistency_factor is {store.write_consistency_factor}; allowed is at most "
-            f"store.replication_factor ({store.replication_factor}), or no write could ever be answered"
+            f"index.write_consistency_factor is {index.write_consistency_factor}; allowed is at most "
+            f"index.replication_factor ({index.replication_factor}), or no write could ever be answered"
         )
     return settings
 

@@ -1,12 +1,12 @@
-"""Measure a Qdrant server as the store: filling, searching, memory, disk, recall, with and without quantisation.
+"""Measure a Qdrant server as the index: filling, searching, memory, disk, recall, with and without quantisation.
 
 .venv/bin/python scripts/bench_qdrant.py --binary QDRANT [--points 1000000] [--tenants 1000] [--queries 200]
     [--quantization none scalar binary] [--threads 2] [--keep DIR [--filled]]
 
-Starts the given binary (it builds none) on loopback and fills it through the store port, as the engine writes: texts
+Starts the given binary (it builds none) on loopback and fills it through the index port, as the engine does: texts
 from templates, words by our tokeniser, and vectors made of the templates' real rows with seeded noise, as
 `scripts/bench` does. Half of the memories are one tenant's, the others are spread over the rest. A search is what one
-costs in the store: nearest by meaning and matching by words, filtered by the reader's audience; beside it stands the
+costs in the index: nearest by meaning and matching by words, filtered by the reader's audience; beside it stands the
 embedding of a question alone. Recall is against an exact scan of the same questions: the share of its first ten.
 `--quantization` without a name only fills; `--filled` goes on with the server's folder that a run with `--keep` left.
 Prints one JSON object.
@@ -33,11 +33,12 @@ from typing import Any
 
 import numpy as np
 
+from memory_anchor.adapters.payload import to_payload
+from memory_anchor.adapters.qdrant_index import QdrantIndex
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access
-from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, audiences
-from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.domain.ports import DENSE, SparseVector, WholePoint
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.evaluation.metrics import percentile
 from memory_anchor.language.indexing import searched_words
@@ -73,21 +74,24 @@ class Bench:
         self.store = self._opened("none")
         self.ready = self._words()
 
-    def _opened(self, quantization: str, *, exact: bool = False) -> QdrantStore:
+    def _opened(self, quantization: str, *, exact: bool = False) -> QdrantIndex:
         access = Access((self.node.url,), timeout_s=120)
-        store = QdrantStore(access=access, layout=Layout(quantization=quantization, exact=exact))  # type: ignore[arg-type]
-        store.open_collection(FACTS, CollectionSpec({DENSE: self.embedder.identity}))
-        return store
+        layout = Layout(quantization=quantization, exact=exact)  # type: ignore[arg-type]
+        index = QdrantIndex("bench", access, layout, owner="bench")
+        index.begin({FACTS: {DENSE: self.embedder.identity}}, anew=False)
+        return index
 
     def _words(self) -> list[Any]:
         now = datetime.now(UTC)
         made = [self._memory(number, now) for number in range(min(WORDS_KEPT, self.options.points))]
         return [searched_words(one) for one in made]
 
+    def _tenant(self, number: int) -> str:
+        return "t0" if number % 2 else f"t{1 + (number // 2) % max(1, self.options.tenants - 1)}"
+
     def _memory(self, number: int, now: datetime) -> Memory:
-        tenant = 0 if number % 2 else 1 + (number // 2) % max(1, self.options.tenants - 1)
         text = self.texts.filled(self.texts.TEMPLATES[number % len(self.texts.TEMPLATES)], self.chance)
-        scope = Scope(f"t{tenant}", "p1", "me", "bench")
+        scope = Scope(self._tenant(number), "p1", "me", "bench")
         return Memory(
             f"m{number}",
             text,
@@ -111,18 +115,14 @@ class Bench:
                 rows = rows + self.texts.NOISE * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
                 rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
                 yield [
-                    Entry(
-                        self._memory(start + at, now),
-                        {DENSE: rows[at]},
-                        self.ready[(start + at) % len(self.ready)],
-                    )
+                    whole(self._memory(start + at, now), rows[at], self.ready[(start + at) % len(self.ready)])
                     for at in range(many)
                 ]
 
         with ThreadPoolExecutor(self.options.threads) as pool:
             waiting: list[Any] = []
             for batch in batches():
-                waiting.append(pool.submit(self.store.put, FACTS, batch))
+                waiting.append(pool.submit(self.store.apply, FACTS, batch))
                 if len(waiting) > 2 * self.options.threads:
                     waiting.pop(0).result()
             for one in waiting:
@@ -153,10 +153,8 @@ class Bench:
         return round(time.monotonic() - began - 5, 1)
 
     def searched(self, quantization: str) -> dict[str, Any]:
-        store, exact = (
-            self._opened(quantization),
-            self._opened(quantization, exact=True),
-        )
+        exact = self._opened(quantization, exact=True)
+        store = self._opened(quantization)  # last: the graph is made for it
         time.sleep(3)
         built = self.settle()
         told: dict[str, Any] = {"built_after_s": built}
@@ -195,7 +193,7 @@ class Bench:
                     ):
                         times[kind].append(1000 * (at[last] - at[first]))
             told[name] |= {
-                "memories": store.count(FACTS, where),
+                "memories": sum(1 for number in range(self.options.points) if self._tenant(number) == tenant),
                 "recall_at_10": round(sum(recall) / len(recall), 4),
                 **{f"{kind}_ms": spread(values) for kind, values in times.items()},
             }
@@ -209,7 +207,7 @@ class Bench:
         exact.close()
         return told
 
-    def _cpu(self, store: QdrantStore, exact: QdrantStore, questions: list[Any], where: Where) -> dict[str, float]:
+    def _cpu(self, store: QdrantIndex, exact: QdrantIndex, questions: list[Any], where: Where) -> dict[str, float]:
         """Return what one search of each kind costs the server, without what it does in the background."""
         told = {}
         for kind, ask in (
@@ -238,6 +236,14 @@ class Bench:
             if number >= 5:
                 times.append(1000 * (time.perf_counter() - began))
         return spread(times) | {"cpu": round(1000 * (time.process_time() - cpu) / 40, 1)}
+
+
+def whole(memory: Memory, row: Any, words: SparseVector) -> WholePoint:
+    """Return a memory as the database gives it to an index."""
+    weights = np.array(list(zip(words.indices, words.values, strict=True)), [("term", "<u4"), ("weight", "<f4")])
+    names = json.dumps({DENSE: len(row)})
+    payload = json.dumps(to_payload(memory), ensure_ascii=False)
+    return WholePoint(0, 0, memory.point_id, payload, names, row.astype("<f4").tobytes(), weights.tobytes())
 
 
 def spread(values: list[float]) -> dict[str, float]:

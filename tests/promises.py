@@ -243,14 +243,19 @@ PROMISES: dict[str, Held] = {
         ),
     },
     "docs/qdrant.md": {
-        "Each problem gets one sentence": ("test_qdrant_failures::test_each_answer_is_one_sentence_with_the_cure",),
-        "A write took 0.15 s at the median": ("scripts/soak_cluster",),
+        "The memories themselves are in the database": (
+            "test_qdrant_index::test_while_the_index_does_not_answer_the_rows_are_searched",
+        ),
+        "`memory-anchor doctor` says how far": (
+            "test_qdrant_failures::test_each_answer_is_one_sentence_with_the_cure",
+        ),
         "| resident memory | 269 MiB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.3 GB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.7 GB": ("scripts/bench_qdrant.py",),
-        "A writer that lost removes what it wrote": (
-            "test_memory_store::test_of_two_engines_that_revise_one_memory_one_is_told_it_was_late",
-            "memory_anchor.domain.errors.TRIES=8",
+        "**Durability**: nothing": ("test_search_index::test_after_any_writes_and_any_stop_the_index_is_the_store",),
+        "One that holds points of another": (
+            "test_qdrant_index::test_collections_of_an_earlier_release_stay_as_they_are",
+            "test_qdrant_index::test_collections_of_another_database_stay_as_they_are",
         ),
     },
     "docs/repair.md": {

@@ -47,7 +47,6 @@ class DictStore:
 
     def __init__(self) -> None:
         self._collections: dict[str, _Collection] = {}
-        self._leases: dict[str, tuple[str, datetime]] = {}
         self._lock = threading.RLock()
 
     def open_collection(self, name: str, spec: CollectionSpec) -> None:
@@ -178,14 +177,6 @@ class DictStore:
         with self._lock:
             for point in point_ids:
                 self._collections[collection].records.pop(point, None)
-
-    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
-        with self._lock:
-            owner, ends = self._leases.get(name, (holder, now))
-            if owner != holder and ends > now:
-                return False
-            self._leases[name] = holder, until
-            return True
 
     def flush(self) -> None:
         """Do nothing: everything is in memory."""

@@ -45,6 +45,7 @@ class EdgeIndex:
     """The port `SearchIndex`. One thread at a time; every method but `fingerprint` is for a session."""
 
     name = "edge"
+    keeps_erased = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

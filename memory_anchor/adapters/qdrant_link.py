@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
-"""Of one operation with all its retries, unless `store.timeout_s` is set."""
+"""Of one operation with all its retries, unless `index.timeout_s` is set."""
 TRIES = 6
 WAIT_MOST_S = 1.0
 REST_S = 1.0
@@ -161,7 +161,7 @@ class QdrantLink:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(
-                f"store.url holds {without_credentials(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, "
+                f"index.url holds {without_credentials(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, "
                 "several with commas"
             )
         # It warns of a key over http on every start; docs/qdrant.md says when that is fine.
@@ -177,7 +177,7 @@ class QdrantLink:
                 )
             except OSError as error:
                 raise BadInput(
-                    f"store.ca_file {self.access.ca_file} cannot be read ({error.strerror}); name a file of CAs"
+                    f"index.ca_file {self.access.ca_file} cannot be read ({error.strerror}); name a file of CAs"
                 ) from error
 
     def _local(self) -> QdrantClient:
@@ -226,13 +226,13 @@ class QdrantLink:
 
     def _is_no_qdrant(self) -> Unavailable:
         return Unavailable(
-            f"what answers at {self.place} does not speak as Qdrant does; check store.url, and any proxy."
+            f"what answers at {self.place} does not speak as Qdrant does; check index.url, and any proxy."
         )
 
     def _away(self) -> Unavailable:
         if len(self.access.urls) > 1:
             return Unavailable(f"no node of the Qdrant cluster at {self.place} answers, or too few do; start them.")
-        return Unavailable(f"the Qdrant server at {self.place} does not answer; start it, or set store.kind to edge.")
+        return Unavailable(f"the Qdrant server at {self.place} does not answer; start it, or set index.kind to edge.")
 
     def error_of_status(self, status: int, content: bytes) -> MemoryAnchorError:
         """Return our error for an answer of a server."""
@@ -243,7 +243,7 @@ class QdrantLink:
                 return kind(sentence.format(where=f"{where} (HTTP {status})"))
         if status in (401, 403):
             return Refused(
-                f"{where} refused the request (HTTP {status}); check store.api_key, and that the key may write."
+                f"{where} refused the request (HTTP {status}); check index.api_key, and that the key may write."
             )
         if status == 507:
             return DiskFull(f"{where} has no room left (HTTP {status}); free some space and retry.")
@@ -252,7 +252,7 @@ class QdrantLink:
         if status == 429:
             return Unavailable(f"{where} has too much to do (HTTP {status}); retry later.")
         if status in (301, 302, 307, 308):
-            return Unavailable(f"{where} sends us elsewhere (HTTP {status}); set store.url to where it really is.")
+            return Unavailable(f"{where} sends us elsewhere (HTTP {status}); set index.url to where it really is.")
         if 400 <= status < 500 and status != 408:
             return StoreDamaged(f"{where} cannot do what was asked (HTTP {status}); run `memory-anchor doctor`.")
         return Unavailable(f"{where} failed (HTTP {status}); retry, and see its log.")
@@ -269,7 +269,7 @@ def without_credentials(url: str) -> str:
 
 
 def addresses(url: str) -> tuple[str, ...]:
-    """Return the addresses of `store.url`, which may name several nodes of one cluster with commas."""
+    """Return the addresses of `index.url`, which may name several nodes of one cluster with commas."""
     return tuple(address.strip() for address in url.split(",") if address.strip())
 
 

@@ -49,7 +49,6 @@ from memory_anchor.store.audit_rows import SqlAudit, move_in
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.job_kit import pages
-from memory_anchor.upkeep.leases import RUNNER_FILE
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix, MemoryStore
@@ -63,7 +62,7 @@ REPLACED = "replaced-"
 STAYS = frozenset(
     {
         *("store.lock", "records.lock", "service.lock", "run", "logs", "handshakes", "backups", "sync"),
-        *(REQUESTS, RUNNER_FILE, KNOWN_FILE, JOURNAL),
+        *(REQUESTS, "runner", KNOWN_FILE, JOURNAL),
     }
 )
 """Entries of a data directory that belong to the machine, not to a backup; the store is backed up as its memories."""

@@ -1,4 +1,4 @@
-"""Reindex (new words and vectors in place) and migration (every version into another store).
+"""Reindex: new words and vectors in place.
 
 Reindex makes derived data again: words, payload indexes, and vectors when the embedder changed or on request. The new
 vectors are filled in under a second name and replace the old ones when all are there: until then searches answer as
@@ -9,29 +9,20 @@ large store without vectors for an hour.
 embed -> switch (old vectors go, the name is the new embedder's) -> fill (rows copied, words made) -> drop -> local (the
 bundled model's rows next to an API's, in place: they stay comparable) -> done; if the vectors may stay: words -> renew
 -> done.
-
-Migration moves only the store: audit trail, constitution, projects and settings stay in the data directory. A page is
-read with its vectors and put unchanged (points have our ids, so a repeat changes nothing); vectors of an embedder that
-the target lacks are left out and made in the background. The progress is recorded after each page, so a killed run
-continues there. At the end both sides are read completely: the number of versions, a hash over what is current, and one
-over every version with its history, use and receipts. Nothing is deleted. Rejected: a snapshot of the source, which no
-other engine reads; export and import, which make all vectors again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
-from memory_anchor.adapters.payload import to_payload
-from memory_anchor.base.files import make_private, remove_durably, write_atomic
-from memory_anchor.domain.errors import Refused, Unavailable, retry_on_conflict
+from memory_anchor.base.files import make_private, write_atomic
+from memory_anchor.domain.errors import retry_on_conflict
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import (
     DENSE,
@@ -39,13 +30,11 @@ from memory_anchor.domain.ports import (
     CollectionSpec,
     Embedder,
     EmbedderIdentity,
-    Entry,
     MemoryStore,
 )
 from memory_anchor.domain.where import HasVector, Where
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.recall.embedding import document_rows
-from memory_anchor.upkeep.job_kit import pages
 
 DENSE_NEXT = "dense_next"
 """The named vector under which the new embedder's rows wait."""
@@ -232,213 +221,6 @@ class Reindex:
 
     def _note(self, name: str, state: _StageState) -> None:
         self._at[name] = state
-        _save(self._file, {"identity": self._identity, "vectors": self._vectors}, self._at)
-
-
-MIGRATION_FILE = "migrate.json"
-COPIED_AT_ONCE = 250
-"""Versions per page: with vectors some 3 MB as JSON, far below what a server takes in one request."""
-
-
-class PlannedCopy(TypedDict):
-    """What is to copy of a collection. vectors: how many are copied too. copied: versions that are there already."""
-
-    versions: int
-    vectors: dict[str, int]
-    copied: int
-
-
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """How far one collection came: `done` of `total` versions copied, or compared."""
-
-    collection: str
-    doing: str
-    done: int
-    total: int
-
-
-@dataclass(slots=True)
-class StoreSums:
-    """The sums of one side of a collection. embedded: versions with each named vector."""
-
-    versions: int = 0
-    current: str = ""
-    history: str = ""
-    embedded: dict[str, int] = field(default_factory=dict)
-
-    def same_memories(self, other: StoreSums) -> bool:
-        """Return whether both sides hold the same memories; vectors may differ."""
-        return (self.versions, self.current, self.history) == (other.versions, other.current, other.history)
-
-
-@dataclass(frozen=True, slots=True)
-class _CopyState:
-    after: str | None = None
-    done: int = 0
-    is_copied: bool = False
-
-
-class Migration:
-    """One move from one store to another. Both are opened here; a run may be stopped anywhere and repeated."""
-
-    def __init__(
-        self,
-        source: MemoryStore,
-        target: MemoryStore,
-        *,
-        names: tuple[str, str],
-        embedders: Mapping[str, EmbedderIdentity],
-        state_dir: Path,
-    ) -> None:
-        """names: of both stores, for messages and the recorded progress. embedders: of the settings; {} takes those of
-        the source.
-
-        Raises Refused: the target holds memories that did not come from this migration, or another one is unfinished.
-        """
-        self._source, self._target, self._names = source, target, names
-        self._file = state_dir / MIGRATION_FILE
-        states = saved_progress(self._file, names)
-        for name in COLLECTIONS:
-            source.open_collection(name, CollectionSpec({}))
-            target.open_collection(name, CollectionSpec(embedders or source.embedders(name)))
-        if states is None:
-            self._check_empty()
-        self._at = states or dict.fromkeys(COLLECTIONS, _CopyState())
-        self.is_resumed = states is not None
-
-    def copy(self) -> Iterator[CopyProgress]:
-        """Copy what is not there yet; yield after each page."""
-        for name in COLLECTIONS:
-            shared, state = self._shared_vectors(name), self._at[name]
-            total = self._source.count(name, Where())
-            while not state.is_copied:
-                page, after = self._source.scan(
-                    name, Where(), page=COPIED_AT_ONCE, after=state.after, with_vectors=True
-                )
-                self._target.put(name, [_target_entry(entry, shared) for entry in page])
-                state = _CopyState(after, state.done + len(page), after is None)
-                self._note(name, state)
-                yield CopyProgress(name, "copied", state.done, total)
-        self._target.flush()
-
-    def compare(self) -> Iterator[CopyProgress | tuple[str, StoreSums, StoreSums]]:
-        """Read both sides completely; yield the progress, and after each collection its two sums."""
-        for name in COLLECTIONS:
-            total = 2 * self._source.count(name, Where())
-            sides = []
-            for number, store in enumerate((self._source, self._target)):
-                sums = StoreSums()
-                for step in _sum_up(store, name, sums):
-                    yield CopyProgress(name, "compared", step + number * total // 2, total)
-                sides.append(sums)
-            yield name, sides[0], sides[1]
-
-    def finish(self) -> None:
-        """Delete the recorded progress, after both sides were compared."""
-        remove_durably(self._file)
-
-    def _shared_vectors(self, name: str) -> frozenset[str]:
-        """Return the named vectors that are the same embedder's on both sides."""
-        target_embedders = self._target.embedders(name)
-        source_embedders = self._source.embedders(name)
-        return frozenset(
-            vector for vector, embedder in source_embedders.items() if target_embedders.get(vector) == embedder
-        )
-
-    def _check_empty(self) -> None:
-        for name in COLLECTIONS:
-            _check_empty(self._names[1], name, self._target.count(name, Where()))
-
-    def _note(self, name: str, state: _CopyState) -> None:
-        self._at[name] = state
-        _save(self._file, {"from": self._names[0], "to": self._names[1]}, self._at)
-
-
-def _save(
-    file: Path, header: Mapping[str, object], states: Mapping[str, _StageState] | Mapping[str, _CopyState]
-) -> None:
-    """Write a run's progress durably. states: by collection."""
-    make_private(file.parent)
-    by_collection = {name: asdict(state) for name, state in states.items()}
-    write_atomic(file, json.dumps({**header, "at": by_collection}).encode())
-
-
-def _check_empty(store: str, name: str, versions: int) -> None:
-    if versions:
-        raise Refused(
-            f"{store} holds {versions} versions in {name} already and nothing was changed; migrate into an empty "
-            "store: move that one away, or name another"
-        )
-
-
-def saved_progress(file: Path, names: tuple[str, str]) -> dict[str, _CopyState] | None:
-    """Return a migration's progress, None if it never began. Raises Refused: another one is unfinished."""
-    try:
-        state = json.loads(file.read_text(encoding="utf-8"))
-        recorded_names = str(state["from"]), str(state["to"])
-        states = {collection: _CopyState(**saved) for collection, saved in state["at"].items()}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if recorded_names != names or set(states) != set(COLLECTIONS):
-        raise Refused(
-            f"a migration from {recorded_names[0]} to {recorded_names[1]} was cut off and nothing was changed; run "
-            f"that one again to finish it, or delete {file} to give it up"
-        )
-    return states
-
-
-def plan_copy(
-    source: MemoryStore,
-    target: MemoryStore | None,
-    *,
-    names: tuple[str, str],
-    embedders: Mapping[str, EmbedderIdentity],
-    state_dir: Path,
-) -> dict[str, PlannedCopy]:
-    """Return what is to copy, by collection.
-
-    Changes nothing on either side. target: None if it does not exist yet. Raises Refused, as `Migration`.
-    """
-    states = saved_progress(state_dir / MIGRATION_FILE, names)
-    plan: dict[str, PlannedCopy] = {}
-    for name in COLLECTIONS:
-        total, made_by = source.peek(name) or (0, {})
-        count, target_embedders = (target.peek(name) if target is not None else None) or (0, embedders or made_by)
-        if states is None:
-            _check_empty(names[1], name, count)
-        shared = sorted(vector for vector, embedder in made_by.items() if target_embedders.get(vector) == embedder)
-        vectors = {vector: source.count(name, Where((HasVector(vector),))) for vector in shared}
-        plan[name] = {"versions": total, "vectors": vectors, "copied": states[name].done if states else 0}
-    return plan
-
-
-def difference(name: str, source: StoreSums, target: StoreSums, names: tuple[str, str]) -> Unavailable:
-    """Return the error that says how two sides differ."""
-    return Unavailable(
-        f"{name} is not the same on both sides: {source.versions} versions in {names[0]}, {target.versions} in "
-        f"{names[1]}; somebody wrote meanwhile. Your settings are as they were: stop all engines, empty the target, "
-        "run it again"
-    )
-
-
-def _target_entry(entry: Entry, shared: frozenset[str]) -> Entry:
-    vectors = {name: row for name, row in entry.vectors.items() if name in shared}
-    return replace(entry, memory=replace(entry.memory, revision=None), vectors=vectors)
-
-
-def _sum_up(store: MemoryStore, name: str, sums: StoreSums) -> Iterator[int]:
-    """Fill in `sums`, page by page in point-id order, which is the same in every store."""
-    current, history = hashlib.sha256(), hashlib.sha256()
-    for page in pages(store, name, Where(), size=COPIED_AT_ONCE):
-        for entry in page:
-            payload = json.dumps(to_payload(entry.memory), sort_keys=True, ensure_ascii=False).encode()
-            history.update(payload + b"\n")
-            if entry.memory.is_current:
-                current.update(f"{entry.memory.id}\0{entry.memory.content}\n".encode())
-        sums.versions += len(page)
-        yield sums.versions
-    sums.current, sums.history = current.hexdigest(), history.hexdigest()
-    sums.embedded = {
-        embedder: store.count(name, Where((HasVector(embedder),))) for embedder in sorted(store.embedders(name))
-    }
+        make_private(self._file.parent)
+        at = {collection: asdict(stage) for collection, stage in self._at.items()}
+        write_atomic(self._file, json.dumps({"identity": self._identity, "vectors": self._vectors, "at": at}).encode())

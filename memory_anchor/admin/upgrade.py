@@ -21,7 +21,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.old_store import OldStore
@@ -35,7 +35,7 @@ from memory_anchor.admin.waiting import WholeRecord
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
-from memory_anchor.domain.ports import AuditLog, CollectionSpec, Entry, HeldLock
+from memory_anchor.domain.ports import AuditLog, CollectionSpec, Entry, HeldLock, PageReader
 from memory_anchor.domain.where import Where
 from memory_anchor.store.audit_rows import SqlAudit, taken_over
 from memory_anchor.store.database import DATABASE_FILE, Sqlite
@@ -51,9 +51,16 @@ UPGRADED = "store.upgraded"
 """Audit kind of an upgrade: how many versions, and the folder in which the old side is kept."""
 COPIED_AT_ONCE = 250
 AUDIT = "audit"
+SALVAGE = "`memory-anchor doctor --salvage` brings back what can be read."
 OLD_MIRROR = "mirror.npz"
 """What searches of an old store were loaded from."""
 log = logging.getLogger("memory_anchor")
+
+
+class OldSide(PageReader, Protocol):
+    """What is copied from: a directory of an earlier layout, or a server."""
+
+    def count(self, name: str) -> int: ...
 
 
 def is_old(data_dir: Path, *, with_trail: bool = True) -> bool:
@@ -96,7 +103,7 @@ def upgrade(
                 old.open_collection(name)
                 new.open_collection(name, CollectionSpec(old.embedders(name)))
             compare_trail(old, trail, now)
-            versions = {name: _copied(name, old, new, tick) for name in COLLECTIONS}
+            versions = {name: copied(name, old, new, tick) for name in COLLECTIONS}
             SqlRecords(database, lambda: now).take_over(data_dir)
             _take_over(trail, SqlAudit(database), {"versions": dict(versions), "kept": kept}, now)
         names = ("store", AUDIT, OLD_MIRROR, *there_as_files(data_dir))
@@ -115,24 +122,33 @@ def _take_over(trail: JsonlAudit, rows: SqlAudit, what: Record, now: datetime) -
     rows.close()
 
 
-def _copied(name: str, old: OldStore, new: SqlStore, tick: Callable[[str, int, int], None]) -> int:
-    """Copy one collection and read it back; return how many versions. Raises StoreDamaged: both sides differ."""
-    total, done = old.count(name), 0
-    before = _Hash()
+def copied(
+    name: str, old: OldSide, new: SqlStore, tick: Callable[[str, int, int], None], *, advice: str = SALVAGE
+) -> int:
+    """Copy one collection and read it back; return how many versions.
+
+    Raises StoreDamaged: both sides differ. advice: what to do then.
+    """
+    total, before = old.count(name), _Hash()
     for page in pages(old, name, Where(), size=COPIED_AT_ONCE, with_vectors=True):
         new.put(name, page)
         before.add(page)
-        done += len(page)
-        tick(name, done, total)
-    after = _Hash()
-    for page in pages(new, name, Where(), size=COPIED_AT_ONCE, with_vectors=True):
-        after.add(page)
-    if before.side() != after.side() or before.count != total:
+        tick(name, before.count, total)
+    after = side_of(new, name)
+    if before.side() != after or before.count != total:
         raise StoreDamaged(
-            f"the upgrade of {name} read {before.count} of {total} versions and wrote {after.count}, and they are not "
-            "the same; nothing was changed. `memory-anchor doctor --salvage` brings back what can be read."
+            f"{name}: {before.count} of {total} versions were read and {after[0]} written, and they are not the same; "
+            f"nothing was changed. {advice}"
         )
-    return done
+    return before.count
+
+
+def side_of(store: PageReader, name: str) -> tuple[int, str]:
+    """Return how many versions one side of a copy has, and their hash."""
+    hashed = _Hash()
+    for page in pages(store, name, Where(), size=COPIED_AT_ONCE, with_vectors=True):
+        hashed.add(page)
+    return hashed.side()
 
 
 class _Hash:

@@ -113,15 +113,19 @@ class Snapshot(Protocol):
         """Remove the arrays."""
 
 
-class VersionReader(Protocol):
-    """What versions are read from, page by page: a store, or a directory of an earlier layout."""
-
-    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
-        """As of `MemoryStore`."""
+class PageReader(Protocol):
+    """What versions are read from, page by page."""
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
+        """As of `MemoryStore`."""
+
+
+class VersionReader(PageReader, Protocol):
+    """A store, or a directory of an earlier layout."""
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
         """As of `MemoryStore`."""
 
 
@@ -204,12 +208,6 @@ class MemoryStore(Protocol):
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
         """Delete for good, so that no file of the store has the text any more. Only `purge` calls this."""
 
-    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
-        """Give `holder` the lease `name` until then, unless another holder's lasts beyond `now`; return whether it did.
-
-        Of several processes that claim at once, one gets True. `until=now` gives it back.
-        """
-
     def flush(self) -> None: ...
 
     def size_bytes(self) -> int:
@@ -260,17 +258,22 @@ class WholePoint:
 class SearchIndex(Protocol):
     """Collections that any Qdrant client can open, derived from a store and brought after it in sessions.
 
-    All but `name` and `fingerprint` belong to a session, between `begin` and `end`. Raises Unavailable: it ended early,
-    and whatever came after the last flush may be lost.
+    All but `name`, `keeps_erased` and `fingerprint` belong to a session, between `begin` and `end`. Raises Unavailable:
+    it ended early, and whatever came after the last flush may be lost.
     """
 
     name: str
+    keeps_erased: bool
+    """Whether its files keep the text of what was erased, so that a collection is made anew for it."""
 
     def fingerprint(self) -> str:
         """Return what differs once somebody else touched its files; "" where it cannot be known."""
 
     def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
-        """Open these collections, empty ones where there are none. anew: what is there is removed first."""
+        """Open these collections, empty ones where there are none. anew: what is there is removed first.
+
+        Raises Refused: they hold what is not this store's; nothing was changed.
+        """
 
     def count(self, collection: str) -> int: ...
 
@@ -299,6 +302,16 @@ class SearchIndex(Protocol):
 
     def give_up(self) -> None:
         """End the session at once; nothing after the last flush counts."""
+
+
+class AskedIndex(Protocol):
+    """An index that may be asked at any time, also while a session goes on, as a server is."""
+
+    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+        """Return what `MemoryStore.nearest` does, of what was applied."""
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        """Return what `MemoryStore.matching` does, of what was applied."""
 
 
 class CandidateSearch(Protocol):

@@ -85,7 +85,7 @@ def settings_found(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
         settings = settings_of(env)
     except MemoryAnchorError as error:
         return None, failed("settings", error, "correct it; `memory-anchor config` shows every setting and its origin")
-    return settings, Check("settings", "ok", f"{settings.store.kind} store, embedder {settings.embedder.kind}")
+    return settings, Check("settings", "ok", f"{settings.index.kind} index, embedder {settings.embedder.kind}")
 
 
 def environment_found(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -38,13 +39,16 @@ from memory_anchor.domain.ports import (
     Reranker,
 )
 from memory_anchor.runtime.wire import user_config_file
-from memory_anchor.settings import API_EMBEDDERS, EmbedderKind, LoadedSettings, Settings, StoreSettings, load_settings
+from memory_anchor.settings import API_EMBEDDERS, EmbedderKind, IndexSettings, LoadedSettings, Settings, load_settings
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.language_models import ModelLimits
+    from memory_anchor.adapters.old_server import OldServer
+    from memory_anchor.adapters.qdrant_index import QdrantIndex
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
     from memory_anchor.process.wiring import Core
+    from memory_anchor.store.sql_store import SqlStore
 
 
 log = logging.getLogger("memory_anchor")
@@ -115,46 +119,60 @@ def build_core(
     return Core(settings, data_dir=data_dir, adapters=adapters)
 
 
-def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, trail_stays: bool = False) -> MemoryStore:
-    """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable.
+def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, moves: bool = False) -> SqlStore:
+    """Return the store the settings name, none of its collections opened.
 
-    trail_stays: a trail in a file is another store's, and no old layout.
+    moves: to carry in what a server of an earlier release holds. Raises Refused, DiskFull, Unavailable.
     """
-    url = settings.database.url.get_secret_value()
-    if settings.store.kind == "qdrant" and not url:
-        return server_store(settings.store)
     if lock is None:
-        raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
+        raise Refused(f"{data_dir} is not locked; a store is only opened under its lock")
     from memory_anchor.adapters.edge_index import EdgeIndex
     from memory_anchor.store.database import DATABASE_FILE
     from memory_anchor.store.index_follower import space_above
+    from memory_anchor.store.point_source import PointSource
     from memory_anchor.store.postgresql import Postgresql, open_database
     from memory_anchor.store.sql_store import SqlStore
 
+    url, asks = settings.database.url.get_secret_value(), not moves and settings.index.kind == "qdrant"
     if url in ("", "sqlite"):
-        _upgrade_old(data_dir, lock, trail_stays=trail_stays)
+        if asks and not (data_dir / DATABASE_FILE).exists():
+            _check_nothing_waits(settings.index)
+        _upgrade_old(data_dir, lock, with_trail=not moves)
     chosen, reserve_bytes = settings.store, settings.store.reserve_mb << 20
     sync_ms = chosen.sync_ms if chosen.sync == "batch" else 0
     database = open_database(url or "sqlite", data_dir / DATABASE_FILE, reserve_bytes=reserve_bytes, sync_ms=sync_ms)
-    opened = SqlStore(database)
-    if isinstance(database, Postgresql):
-        if chosen.kind == "qdrant":
-            from memory_anchor.adapters.store_index import StoreIndex
-
-            server, lease = server_store(chosen), partial(database.holds, "index")
-            name = f"qdrant:{stable_hash(chosen.url or chosen.path)[:16]}"
-            opened.keep_index(StoreIndex(name, server), leads=lease, close=server.close)
-    else:
+    opened, is_shared, source = SqlStore(database), isinstance(database, Postgresql), PointSource(database)
+    if settings.index.kind == "qdrant":
+        try:
+            if asks and not source.last_change():
+                _check_nothing_waits(settings.index)
+            server = index_server(settings.index, source.database_id())
+        except BaseException:
+            database.close()
+            raise
+        leads = partial(database.holds, "index") if isinstance(database, Postgresql) else lambda: True
+        opened.keep_index(server, leads=leads, close=server.close, asked=server)
+    elif not is_shared:
         index = EdgeIndex(data_dir / "index")
         opened.keep_index(index, has_space=space_above(index.folder, reserve_bytes, more=index.still_to_allocate))
     return opened
 
 
-def _upgrade_old(data_dir: Path, lock: HeldLock, *, trail_stays: bool) -> None:
+def _check_nothing_waits(chosen: IndexSettings) -> None:
+    """Raise Refused where the server holds memories of a release that kept its truth there: none must seem lost."""
+    with closing(old_server(chosen)) as server:
+        if server.holds_memories():
+            raise Refused(
+                f"the memories at {server.place} are from a release that kept them there, and go into a database "
+                "first; stop every engine that writes to it, then run `memory-anchor migrate`"
+            )
+
+
+def _upgrade_old(data_dir: Path, lock: HeldLock, *, with_trail: bool) -> None:
     """Give a data directory of the old layout its database; nothing to do for any other."""
     from memory_anchor.admin.upgrade import is_old, upgrade
 
-    if not is_old(data_dir, with_trail=not trail_stays):
+    if not is_old(data_dir, with_trail=with_trail):
         return
 
     def tick(collection: str, done: int, total: int) -> None:
@@ -163,14 +181,25 @@ def _upgrade_old(data_dir: Path, lock: HeldLock, *, trail_stays: bool) -> None:
     upgrade(data_dir, lock=lock, now=SystemClock().now(), tick=tick)
 
 
-def server_store(chosen: StoreSettings) -> MemoryStore:
-    """Return the store on the Qdrant server, or in the folder of local mode, that these settings name."""
-    from memory_anchor.adapters.qdrant_store import QdrantStore
+def index_server(chosen: IndexSettings, owner: str) -> QdrantIndex:
+    """Return the index on the Qdrant server, or in the folder of local mode, that these settings name.
 
-    return QdrantStore(access=_access(chosen), layout=_layout(chosen))
+    owner: the id of the database it is for.
+    """
+    from memory_anchor.adapters.qdrant_index import QdrantIndex
+
+    name = f"qdrant:{stable_hash(chosen.url or chosen.path)[:16]}"
+    return QdrantIndex(name, _access(chosen), _layout(chosen), owner=owner)
 
 
-def _access(chosen: StoreSettings) -> Access:
+def old_server(chosen: IndexSettings) -> OldServer:
+    """Return what an earlier release left there."""
+    from memory_anchor.adapters.old_server import OldServer
+
+    return OldServer(_access(chosen))
+
+
+def _access(chosen: IndexSettings) -> Access:
     from memory_anchor.adapters.qdrant_link import Access, addresses
 
     return Access(
@@ -182,7 +211,7 @@ def _access(chosen: StoreSettings) -> Access:
     )
 
 
-def _layout(chosen: StoreSettings) -> Layout:
+def _layout(chosen: IndexSettings) -> Layout:
     from memory_anchor.adapters.qdrant_layout import Layout
 
     return Layout(

@@ -24,7 +24,7 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
-from memory_anchor.adapters.system import Ids, SystemClock, new_token
+from memory_anchor.adapters.system import Ids, new_token
 from memory_anchor.admin.checks import repair_at_start
 from memory_anchor.base.durability import Durability, SyncedLock
 from memory_anchor.base.files import make_private, refresh, remove_durably, write_atomic
@@ -97,7 +97,7 @@ from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.job_kit import Upkeep, load_state, state_record
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
-from memory_anchor.upkeep.leases import JOBS, RUNNER_FILE, Lease, lease_of
+from memory_anchor.upkeep.leases import JOBS, Lease, lease_of
 from memory_anchor.upkeep.registry import JobCalls, all_jobs, with_interval
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics
@@ -218,7 +218,7 @@ class Core:
 
     def lease(self, name: str) -> Lease:
         """Return the right to do what one of several processes on a memory does: run jobs, work off batches."""
-        return lease_of(self._store, SystemClock(), self.data_dir / RUNNER_FILE, self.new_id, name)
+        return lease_of(self._database, name)
 
     def _make_services(self, adapters: Adapters) -> Services:
         """Return what every project of this process shares."""

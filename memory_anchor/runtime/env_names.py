@@ -19,15 +19,20 @@ PLAIN_TEXT = frozenset(
 )
 HIDDEN, ANY = "http.tokens", "*"
 """The group whose names are never shown; what stands for any name."""
+INDEX = (
+    "kind url path api_key ca_file timeout_s exact quantization "
+    "shard_number replication_factor write_consistency_factor"
+)
+"""Read as `store.*` too, for a release."""
 KNOWN: Mapping[str, str] = {
-    "": "data_dir project_dir profile answers read_only paused scope database store embedder llm budget gate "
+    "": "data_dir project_dir profile answers read_only paused scope database store index embedder llm budget gate "
     "constitution conflicts lifecycle backup retrieval variants agents collections http engine lorebook remote "
     "sessions",
     "scope": "account user agent project agent_across_projects",
     "database": "url",
     "sessions": "keep",
-    "store": "kind url path api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
-    "replication_factor write_consistency_factor timeout_s",
+    "store": "reserve_mb sync sync_ms",
+    "index": INDEX,
     "remote": "url key project connect_s search_s write_s",
     "embedder": "kind model dimensions api_key base_url model_path query_prompt document_prompt",
     "llm": "kind model base_url api_key monthly_tokens deadline_s command runs_a_day",
@@ -106,6 +111,8 @@ def _unknown(name: str) -> str:
             return f"{reason}; {'.'.join(shown[:-1])!r} is one value"
         names = KNOWN[group].split()
         step = part if part in names else ANY
+        if group == "store" and part in INDEX.split():
+            return ""
         if step not in names:
             return f"{reason}; known here: {', '.join(sorted(names))}"
         group = f"{group}.{step}" if group else step

@@ -132,11 +132,10 @@ def salvage(settings: Settings, data_dir: Path, *, now: datetime) -> SalvageRepo
     was changed. BadInput: the store is no embedded one. StoreBusy, DiskFull, Refused.
     """
     url = settings.database.url.get_secret_value()
-    if (is_server := url not in ("", "sqlite")) or settings.store.kind != "edge":
+    if url not in ("", "sqlite"):
         raise BadInput(
-            f"{'database.url is a server' if is_server else f'store.kind is {settings.store.kind!r}'}: --salvage mends "
-            "the embedded store; restore a dump or a snapshot there, or run `memory-anchor backup restore FILE` into "
-            "an empty one"
+            "database.url is a server: --salvage mends a file in the data directory; restore a dump there, or run "
+            "`memory-anchor backup restore FILE` into an empty one"
         )
     os.umask(0o077)
     engine.stop(data_dir)

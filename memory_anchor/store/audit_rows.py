@@ -28,7 +28,7 @@ from memory_anchor.adapters.audit_chain import (
     chained_line,
     continuing,
 )
-from memory_anchor.base.files import make_private, sync_folder, sync_tree
+from memory_anchor.base.files import make_private
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.ports import AuditRecord
@@ -258,46 +258,22 @@ def move_in(folder: Path, rows: SqlAudit, now: datetime) -> None:
         shutil.rmtree(folder)
 
 
-def carry_trail(data_dir: Path, source: Database | None, target: Database | None, now: datetime) -> None:
-    """Give the store that memories moved to the trail of the one they came from; None for one with its trail in a file.
-
-    The source keeps its own. Raises StoreDamaged: the trail did not read back as it was.
-    """
-    folder = data_dir / "audit"
-    if source is None and target is not None:
-        rows = SqlAudit(target)
-        if not rows.size() and folder.is_dir() and not taken_over(JsonlAudit(folder / "audit.jsonl"), rows, now):
-            raise StoreDamaged("the audit trail did not read back as it was written; your settings are as they were.")
-    elif source is not None and target is None:
-        made = data_dir / "audit.new"
-        shutil.rmtree(made, ignore_errors=True)
-        SqlAudit(source).write_files(made)
-        sync_tree(made)
-        file = folder / "audit.jsonl"
-        if file.exists() and not (made / file.name).read_bytes().startswith(file.read_bytes()):
-            folder.rename(data_dir / f"audit.{now:%Y%m%dT%H%M%SZ}")  # of some other store
-        shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
-        sync_folder(data_dir)
-
-
 class LocalTrail:
     """The trail of a data directory as it stands at each call: in a file until there is a database, then its rows.
 
     For processes beside the engine, which may make or upgrade the store meanwhile. Reading makes nothing.
     """
 
-    def __init__(self, data_dir: Path, *, in_a_file: bool = False, url: str = "") -> None:
-        """in_a_file: of a store on a Qdrant server, whatever else lies here. url: `database.url` of the settings."""
+    def __init__(self, data_dir: Path, *, url: str = "") -> None:
+        """url: `database.url` of the settings."""
         self._file = data_dir / DATABASE_FILE
         self._in_file = JsonlAudit(data_dir / "audit" / "audit.jsonl")
-        self._is_file = in_a_file
         self._url = url if url.startswith("postgres") else ""
         self._rows: SqlAudit | None = None
         self._opened: tuple[int, int] | None = None
 
     def _reads(self) -> JsonlAudit | SqlAudit:
-        if self._is_file or (not self._url and not self._file.exists()):
+        if not self._url and not self._file.exists():
             return self._in_file
         return self._rows_of_today()
 
@@ -313,13 +289,13 @@ class LocalTrail:
     def _writes(self) -> JsonlAudit | SqlAudit:
         """A directory without any trail gets a database."""
         reads = self._reads()
-        is_new = not self._is_file and not self._in_file.path.parent.exists()
+        is_new = not self._in_file.path.parent.exists()
         return self._rows_of_today() if is_new and reads is self._in_file else reads
 
     @property
     def is_shared(self) -> bool:
         """Whether other machines write to it too."""
-        return bool(self._url) and not self._is_file
+        return bool(self._url)
 
     @property
     def database(self) -> Database | None:

@@ -7,7 +7,7 @@ points are whole.
 
 The index is compared with the store, id by id with what may move, where it may not hold what the watermark says: a
 session did not end well, its files are not as the last one left them, or the machine was started since. One that cannot
-be opened twice is made again; so is a collection of which something was erased, since an engine keeps deleted text.
+be opened twice is made again; so is a collection of which something was erased where the engine keeps deleted text.
 
 States of the index: complete, behind (it waits, there is too little space, or it failed: a note says why).
 """
@@ -18,7 +18,7 @@ import contextlib
 import json
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,11 @@ class IndexFollower:
         """Return how far the index is, without opening it."""
         return IndexState(max(0, self._source.last_change() - self._watermark().at), self._note)
 
+    def applied(self) -> int:
+        """Return the number up to which the index holds what the store does; 0 where it cannot be searched yet."""
+        mark = self._watermark()
+        return mark.at if mark.dimensions == _dimensions({name: self._embedders(name) for name in FOLLOWED}) else 0
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
@@ -121,7 +126,7 @@ class IndexFollower:
         if waiting <= 0 and is_sound:
             return None
         count = sum(map(self._source.count, FOLLOWED))
-        is_erased = any(self._source.erased(name, above=mark.at, up_to=mark.at + waiting) for name in FOLLOWED)
+        is_erased = any(self._source.gone(name, above=mark.at, up_to=mark.at + waiting) for name in FOLLOWED)
         is_urgent = is_erased or waiting >= max(MANY, count // MANY_SHARE)
         if not is_urgent and self._woken.wait(self._rest_s):
             self._woken.clear()
@@ -156,9 +161,7 @@ class IndexFollower:
     def _run_session(self) -> None:
         mark, last = self._watermark(), self._source.last_change()
         embedders = {name: self._embedders(name) for name in FOLLOWED}
-        dimensions = json.dumps(
-            {name: {vector: one.dimensions for vector, one in found.items()} for name, found in embedders.items()}
-        )
+        dimensions = _dimensions(embedders)
         is_doubtful = mark.is_open or mark.files != self._index.fingerprint()
         is_new = mark.dimensions != dimensions or self._failures >= FAILED_TWICE
         if not is_new:
@@ -168,13 +171,15 @@ class IndexFollower:
             mark = _Watermark(dimensions=dimensions)
             self._keep(mark)
         for name in FOLLOWED:
-            if self._source.erased(name, above=mark.at, up_to=last) and self._index.count(name):
+            gone = self._source.gone(name, above=mark.at, up_to=last)
+            if gone and self._index.keeps_erased and self._index.count(name):
                 self._index.begin_anew(name, embedders[name])
                 self._apply_all(name)
                 self._index.put_in_place(name)
             elif mark.at == 0:
                 self._apply_all(name)
             else:
+                self._erase(name, gone)
                 self._apply_changes(name, mark.at, last)
             is_doubtful |= self._index.count(name) != self._source.count(name)
             if is_doubtful and not is_new:
@@ -205,9 +210,12 @@ class IndexFollower:
         for first in range(0, len(wrong), POINTS_AT_ONCE):
             self._continue_or_raise()
             self._index.apply(name, self._source.points(name, wrong[first : first + POINTS_AT_ONCE]))
-        extra = [point for point in there if point not in here]
-        for first in range(0, len(extra), POINTS_AT_ONCE):
-            self._index.erase(name, extra[first : first + POINTS_AT_ONCE])
+        self._erase(name, [point for point in there if point not in here])
+
+    def _erase(self, name: str, points: Sequence[str]) -> None:
+        for first in range(0, len(points), POINTS_AT_ONCE):
+            self._continue_or_raise()
+            self._index.erase(name, points[first : first + POINTS_AT_ONCE])
 
     def _continue_or_raise(self) -> None:
         if self._stopped.is_set():
@@ -231,6 +239,11 @@ class IndexFollower:
     @property
     def _kept_as(self) -> str:
         return f"index:{self._index.name}"
+
+
+def _dimensions(embedders: Mapping[str, Mapping[str, EmbedderIdentity]]) -> str:
+    sizes = {name: {vector: one.dimensions for vector, one in found.items()} for name, found in embedders.items()}
+    return json.dumps(sizes)
 
 
 class _Stopped(OSError):

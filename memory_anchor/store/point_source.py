@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
+from memory_anchor.adapters.system import new_token
 from memory_anchor.domain.ports import Mark, WholePoint
 from memory_anchor.store.tables import point_bytes, point_text
 
 if TYPE_CHECKING:
     from memory_anchor.store.database import Database
-    from memory_anchor.store.group_commit import Row
+    from memory_anchor.store.group_commit import Row, SqlLink
 
 PIECE = 64
 """Points in one answer: some 200 kB."""
@@ -69,10 +70,26 @@ class PointSource:
                 above = cast("int", seq)
                 yield Mark(point_text(cast("bytes", point)), str(state), str(audience))
 
-    def erased(self, collection: str, *, above: int, up_to: int) -> bool:
-        """Return whether a version of the collection was erased in these numbers."""
-        sql = "select 1 from gone where collection = ? and changed > ? and changed <= ? limit 1"
-        return bool(self._database.rows(sql, (collection, above, up_to)))
+    def gone(self, collection: str, *, above: int, up_to: int) -> list[str]:
+        """Return the points of the collection that were erased in these numbers."""
+        sql = "select point from gone where collection = ? and changed > ? and changed <= ?"
+        rows = self._database.rows(sql, (collection, above, up_to))
+        return [point_text(cast("bytes", point)) for (point,) in rows]
+
+    def touched(self, collection: str, *, above: int) -> list[str]:
+        """Return the points of the collection that were written above a number, and still are there."""
+        sql = f"select point from version where {_IN_COLLECTION} and changed > ?"
+        return [point_text(cast("bytes", point)) for (point,) in self._database.rows(sql, (collection, above))]
+
+    def database_id(self) -> str:
+        """Return the id of this database, made once, by which an index is known as its own."""
+
+        def made(link: SqlLink) -> str:
+            link.run("insert into meta(name, value) values('id', ?) on conflict do nothing", (new_token(),))
+            ((stored,),) = link.rows("select value from meta where name = 'id'")
+            return str(stored)
+
+        return self.kept("id") or self._database.write(made)
 
     def kept(self, name: str) -> str:
         """Return a small text of that name, "" where there is none."""

@@ -2,7 +2,8 @@
 
 Each method is one statement that reads or one unit that writes. Search by itself is exact and has no index: vectors and
 words are read out of the rows that a filter lets through, some 20 ms over 10,000 vectors. Whoever follows the store
-(`changes`) and answers faster is asked first (`searched_by`); the exact search is what they are compared with.
+(`changes`) and answers faster is asked first (`searched_by`), then an index on a server (`index_search`); the exact
+search is what they are compared with.
 
 Invariant: a write that returned is durable, and one that raised has stored nothing (docs/store.md names the exception).
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -26,6 +26,7 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, 
 from memory_anchor.domain.where import Where
 from memory_anchor.store.index_follower import FOLLOWED as FOLLOWED_BESIDE
 from memory_anchor.store.index_follower import IndexFollower
+from memory_anchor.store.index_search import IndexSearch
 from memory_anchor.store.point_source import PointSource
 from memory_anchor.store.record_rows import record_faults
 from memory_anchor.store.tables import (
@@ -43,7 +44,6 @@ from memory_anchor.store.tables import (
     followed_of,
     joined_words,
     memory_of,
-    micros,
     order_term,
     ordering_of,
     point_bytes,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.domain.model import Usage
-    from memory_anchor.domain.ports import CandidateSearch, FollowedRows, Matrix, SearchIndex
+    from memory_anchor.domain.ports import AskedIndex, CandidateSearch, FollowedRows, Matrix, SearchIndex
     from memory_anchor.store.database import Database
     from memory_anchor.store.group_commit import Row, SqlLink, Value
 
@@ -82,8 +82,6 @@ _VECTOR = """insert into vec(seq, names, dense, words, crc) values(?, ?, ?, ?, ?
   on conflict(seq) do update set names = excluded.names, dense = excluded.dense,
   words = excluded.words, crc = excluded.crc"""
 _META = "insert into meta(name, value) values(?, ?) on conflict(name) do update set value = excluded.value"
-_LEASE = """insert into lease(name, holder, ends) values(?, ?, ?)
-  on conflict(name) do update set holder = excluded.holder, ends = excluded.ends"""
 
 
 class SqlStore:
@@ -96,6 +94,7 @@ class SqlStore:
         self.kind = database.dialect.name
         self.searched_by: CandidateSearch | None = None
         self.beside: IndexFollower | None = None
+        self._index_search: IndexSearch | None = None
         self._close_index: Callable[[], None] = lambda: None
 
     # --- collections -----------------------------------------------------------------------------------------------
@@ -194,16 +193,6 @@ class SqlStore:
                 unit(link)
                 self.database.afterwards(self.database.wipe)
 
-    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
-        def unit(link: SqlLink) -> bool:
-            for owner, ends in link.rows("select holder, ends from lease where name = ?", (name,)):
-                if owner != holder and cast("int", ends) > micros(now):
-                    return False
-            link.run(_LEASE, (name, holder, micros(until)))
-            return True
-
-        return self.database.write(unit)
-
     # --- reads -------------------------------------------------------------------------------------------------------
 
     def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
@@ -255,14 +244,35 @@ class SqlStore:
         return {str(name): int(count or 0) for name, count in rows}
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
-        if self.searched_by is not None:
-            hits = self.searched_by.nearest(collection, vector, where, limit=limit, using=using)
+        for search in self._searches():
+            hits = search.nearest(collection, vector, where, limit=limit, using=using)
             if hits is not None:
                 return hits
+        return self.nearest_here(collection, vector, where, limit=limit, using=using)
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        for search in self._searches():
+            hits = search.matching(collection, words, where, limit=limit)
+            if hits is not None:
+                return hits
+        return self.matching_here(collection, words, where, limit=limit)
+
+    def _searches(self) -> Iterator[CandidateSearch]:
+        """Yield who may answer a search faster than reading the rows."""
+        if self.searched_by is not None:
+            yield self.searched_by
+        if self._index_search is not None and not self.in_unit:
+            yield self._index_search
+
+    def nearest_here(
+        self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE, above: int = 0
+    ) -> list[Hit]:
+        """Return the nearest of the versions written above a number, by reading their rows."""
         columns, tables = f"version.point, {VECTOR}", "version join vec on vec.seq = version.seq"
         points: list[bytes] = []
         found: list[Matrix] = []
-        for point, *stored in self._matches(columns, tables, collection, where, there="vec.dense is not null"):
+        there = f"vec.dense is not null{_written_above(above)}"
+        for point, *stored in self._matches(columns, tables, collection, where, there=there):
             dense, _ = vectors_of(cast("bytes", point), tuple(stored), self.database.place)
             if using in dense:
                 points.append(cast("bytes", point))
@@ -273,25 +283,28 @@ class SqlStore:
         lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
         return _best(points, rows @ query / np.where(lengths == 0, 1, lengths), limit)
 
-    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
-        """Rarity is counted over the whole collection, whatever the filter, so every row's words are read."""
-        if self.searched_by is not None:
-            hits = self.searched_by.matching(collection, words, where, limit=limit)
-            if hits is not None:
-                return hits
+    def matching_here(
+        self, collection: str, words: SparseVector, where: Where, *, limit: int, above: int = 0
+    ) -> list[Hit]:
+        """Return who shares terms of the versions written above a number, by reading the words of all of them.
+
+        Rarity is counted over these, whatever the filter, in a collection of its real size.
+        """
         test, values = condition_of(where, self._dialect)
         rows = self.database.rows(
             f"""select version.point, vec.words, case when {test} then 1 else 0 end
-            from version join vec on vec.seq = version.seq where version.collection = ? and vec.words is not null""",
+            from version join vec on vec.seq = version.seq
+            where version.collection = ? and vec.words is not null{_written_above(above)}""",
             (*values, collection),
         )
         if not rows or not words.indices:
             return []
+        size = len(rows) if not above else self.count(collection, Where())
         terms, weights, owner = joined_words([cast("bytes", row[1]) for row in rows])
         scores, shares = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
         for term, weight in zip(words.indices, words.values, strict=True):
             at = np.flatnonzero(terms == term)
-            scores[owner[at]] += weight * inverse_frequency(len(at), len(rows)) * weights[at]
+            scores[owner[at]] += weight * inverse_frequency(len(at), size) * weights[at]
             shares[owner[at]] = True
         kept = np.flatnonzero(shares & np.array([row[2] == 1 for row in rows]))
         return _best([cast("bytes", rows[each][0]) for each in kept], scores[kept], limit)
@@ -398,10 +411,15 @@ class SqlStore:
         has_space: Callable[[], bool] = lambda: True,
         leads: Callable[[], bool] = lambda: True,
         close: Callable[[], None] = lambda: None,
+        asked: AskedIndex | None = None,
     ) -> None:
-        """Keep an index beside this store by a thread, from when the collections are open until it closes."""
+        """Keep an index beside this store by a thread, from when the collections are open until it closes.
+
+        asked: the same one, where it answers searches that nobody answers faster.
+        """
         source = PointSource(self.database)
         self.beside = IndexFollower(source, index, self.embedders, has_space=has_space, leads=leads)
+        self._index_search = IndexSearch(asked, self.beside, source, self) if asked is not None else None
         self._close_index = close
         self.database.written = self.beside.wake
 
@@ -504,6 +522,10 @@ def _terms_in(doc: str) -> frozenset[tuple[int, str]]:
         return terms_of(record(parsed(doc)))
     except ValueError:
         return frozenset()
+
+
+def _written_above(number: int) -> str:
+    return f" and version.changed > {int(number)}" if number else ""
 
 
 def _write_vector(link: SqlLink, seq: int, vector: Row | None) -> None:

@@ -66,7 +66,6 @@ create table if not exists audit(line {key} primary key, kind {text} not null, i
   record {blob} not null);
 create table if not exists record(name {text} primary key, changed bigint not null unique, at bigint not null,
   crc bigint not null, content {blob});
-create table if not exists lease(name {text} primary key, holder {text} not null, ends bigint not null){packed}
 """
 """Times are microseconds since 1970, UTC. Each index is a page more that a save writes, so a row's terms are found by
 its text, and not by an index of their own."""

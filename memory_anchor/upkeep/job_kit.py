@@ -21,7 +21,7 @@ from memory_anchor.base.request_gate import FairLock
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings
 from memory_anchor.domain.errors import MemoryAnchorError, retry_on_conflict
 from memory_anchor.domain.model import HISTORY, Memory, MemoryType, Scope, Status
-from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore, SmallRecords, VersionReader
+from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore, PageReader, SmallRecords
 from memory_anchor.domain.versions import Revision
 from memory_anchor.domain.where import Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
@@ -144,7 +144,7 @@ def current_where() -> Where:
 
 
 def pages(
-    store: VersionReader, collection: str, where: Where, *, size: int, with_vectors: bool = False
+    store: PageReader, collection: str, where: Where, *, size: int, with_vectors: bool = False
 ) -> Iterator[list[Entry]]:
     """Yield every matching entry, page by page; at least one page, which may be empty."""
     after: str | None = None

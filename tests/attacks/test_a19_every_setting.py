@@ -58,12 +58,12 @@ WRITES: dict[str, Any] = {
 }
 """Every setting by which something is written or sent, as it is set here."""
 QUIET = {
-    "where the same is written, or whose it is": "data_dir project_dir database.url store.kind store.url store.path "
+    "where the same is written, or whose it is": "data_dir project_dir database.url index.kind index.url index.path "
     "scope.account scope.user scope.agent scope.project scope.agent_across_projects",
-    "how the same is written": "store.timeout_s store.shard_number store.replication_factor store.exact store.sync "
-    "store.write_consistency_factor store.quantization store.reserve_mb store.sync_ms agents.extraction.perspective",
+    "how the same is written": "index.timeout_s index.shard_number index.replication_factor index.exact store.sync "
+    "index.write_consistency_factor index.quantization store.reserve_mb store.sync_ms agents.extraction.perspective",
     "another model at the same door": "llm.command llm.runs_a_day agents.extraction.model",
-    "said by the user, and only read": "store.api_key store.ca_file embedder.model_path embedder.query_prompt "
+    "said by the user, and only read": "index.api_key index.ca_file embedder.model_path embedder.query_prompt "
     "embedder.document_prompt agents.extraction.prompt_template retrieval.reranker_path http.tokens http.tls_cert "
     "http.tls_key http.host http.jwt.issuer http.jwt.audience http.jwt.jwks_url http.jwt.account http.jwt.role "
     "variants.retrieval.reranker_path http.jwt.account_claim http.jwt.user_claim http.jwt.role_claim",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,13 +14,9 @@ import pytest
 from pgserver import Cluster
 
 from memory_anchor.adapters.dict_store import DictStore, inverse_frequency
-from memory_anchor.adapters.qdrant_layout import Layout
-from memory_anchor.adapters.qdrant_link import Access, addresses
-from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, WrongEmbedder
 from memory_anchor.domain.model import (
-    COLLECTIONS,
     HISTORY,
     Layer,
     Memory,
@@ -52,26 +47,7 @@ FACTS = "verified_fact"
 EVENTS = "event_log"
 NOON = datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC)
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
-Store = DictStore | QdrantStore | SqlStore
-
-
-def _local(folder: Path) -> Iterator[Store]:
-    with closing(QdrantStore(path=str(folder / "local"))) as store:
-        yield store
-
-
-def _server(_folder: Path) -> Iterator[Store]:
-    from qdrant_client import QdrantClient
-
-    url = os.environ["QDRANT_TEST_URL"]
-    client = QdrantClient(url=url.split(",")[0], check_compatibility=False)
-    for name in COLLECTIONS:
-        client.delete_collection(name)
-    client.close()
-    shards = int(os.environ.get("QDRANT_TEST_SHARDS", "0"))
-    layout = Layout(shard_number=shards, replication_factor=int(os.environ.get("QDRANT_TEST_REPLICAS", "0")))
-    with closing(QdrantStore(access=Access(addresses(url)), layout=layout)) as store:
-        yield store
+Store = DictStore | SqlStore
 
 
 def _dict(_folder: Path) -> Iterator[Store]:
@@ -96,12 +72,9 @@ def _postgresql(server: Cluster) -> Iterator[Store]:
 
 MAKERS: dict[str, Callable[[Path], Iterator[Store]]] = {
     "dict": _dict,
-    "local": _local,
     "sqlite": _sqlite,
     "memory": _in_memory,
 }
-if os.environ.get("QDRANT_TEST_URL"):
-    MAKERS["server"] = _server
 
 
 @pytest.fixture(params=[*MAKERS, "postgresql"])
@@ -111,18 +84,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     for made in _postgresql(request.getfixturevalue("postgres")) if is_server else MAKERS[request.param](tmp_path):
         made.open_collection(FACTS, SPEC)
         yield made
-
-
-def counts_the_erased(store: Store) -> bool:
-    """Whether rarity of words counts what was deleted until the segment is rewritten, as a server's does (docs)."""
-    return isinstance(store, QdrantStore) and store.is_server
-
-
-def weighs_whole(store: Store) -> Store:
-    """The store, unless it weighs words by a part of a collection: several shards do (docs/qdrant.md)."""
-    if counts_the_erased(store) and int(os.environ.get("QDRANT_TEST_SHARDS", "0")) > 1:
-        pytest.skip("rarity of words is counted within a shard")
-    return store
 
 
 def memory(name: str, **changes: Any) -> Memory:
@@ -503,7 +464,6 @@ def test_nearest_ranks_by_cosine(store: Store) -> None:
 
 def test_matching_scores_are_the_same_numbers_on_every_engine(store: Store) -> None:
     """Port matching: sum of query weight * stored weight * ln((N - df + 0.5) / (df + 0.5) + 1)."""
-    weighs_whole(store)
     stored = {"one": words(t1=1.0, t2=0.5), "two": words(t2=2.0), "three": words(t2=1.0, t3=1.5), "four": words(t9=1.0)}
     store.put(FACTS, [*(Entry(memory(name), words=each) for name, each in stored.items()), Entry(memory("wordless"))])
 
@@ -520,7 +480,7 @@ def test_matching_scores_are_the_same_numbers_on_every_engine(store: Store) -> N
 
 def test_idf_counts_the_whole_collection_whatever_the_filter(store: Store) -> None:
     """Port matching: a filter chooses hits; it does not change a term's rarity."""
-    weighs_whole(store).put(FACTS, [Entry(memory(f"m{number}"), words=words(t1=1.0)) for number in range(5)])
+    store.put(FACTS, [Entry(memory(f"m{number}"), words=words(t1=1.0)) for number in range(5)])
     store.put(FACTS, [Entry(memory("other", pinned=True), words=words(t1=1.0, t2=1.0))])
 
     (hit,) = store.matching(FACTS, words(t1=1.0), Where((OneOf("pinned", ("yes",)),)), limit=9)
@@ -530,7 +490,6 @@ def test_idf_counts_the_whole_collection_whatever_the_filter(store: Store) -> No
 
 def test_engines_rank_random_memories_like_the_reference(store: Store) -> None:
     """One contract: the same order and numbers as the dict store, after replacements too."""
-    weighs_whole(store)
     rng = np.random.default_rng(7)
     reference = DictStore()
     reference.open_collection(FACTS, SPEC)
@@ -636,8 +595,7 @@ def test_erase_takes_exactly_what_it_is_told(store: Store) -> None:
     assert found(store) == {"keep"}
     assert len(store.nearest(FACTS, row(1, 0, 0, 0), Where(), limit=5)) == 1
     (hit,) = store.matching(FACTS, words(t1=1.0), Where(), limit=5)
-    if not counts_the_erased(store):
-        assert hit.score == pytest.approx(inverse_frequency(1, 1), abs=1e-4)
+    assert hit.score == pytest.approx(inverse_frequency(1, 1), abs=1e-4)
     put(store, memory("after"))
     assert found(store) == {"keep", "after"}
 
@@ -650,19 +608,4 @@ def test_the_small_calls_answer(store: Store) -> None:
     store.erase(FACTS, [])
     store.flush()
     assert store.size_bytes() >= 0
-    assert store.kind in ("dict", "qdrant", "sqlite", "postgresql")
-
-
-def test_a_lease_has_one_holder_until_it_ends(store: Store) -> None:
-    """Port claim: renewed by its holder, refused to another while it lasts; an embedded store has one process."""
-    hour = timedelta(hours=1)
-
-    def claimed(holder: str, now: datetime, until: datetime) -> bool:
-        return store.claim("jobs", holder, now=now, until=until)
-
-    assert claimed("a", NOON, NOON + hour)
-    assert claimed("a", NOON, NOON + 2 * hour)
-    assert claimed("b", NOON + hour, NOON + 3 * hour) is (store.kind == "edge")
-    assert claimed("b", NOON + 2 * hour, NOON + 3 * hour)
-    assert claimed("b", NOON + 2 * hour, NOON + 2 * hour)
-    assert claimed("a", NOON + 2 * hour, NOON + 3 * hour)
+    assert store.kind in ("dict", "sqlite", "postgresql")

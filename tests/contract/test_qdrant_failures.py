@@ -1,7 +1,7 @@
 """Each way in which a Qdrant server may fail: one sentence, with the cure, within the time limit.
 
-`ScriptedServer` is a real HTTP server on loopback; its answers are taken from Qdrant 1.18.3's source. The memory
-store's suite runs against a real server, `QDRANT_TEST_URL`.
+`ScriptedServer` is a real HTTP server on loopback; its answers are taken from Qdrant 1.18.3's source. The search
+index's suite runs against a real server, `QDRANT_TEST_URL`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -19,23 +18,22 @@ import pytest
 from answering import Answering
 
 from memory_anchor.adapters import qdrant_link
+from memory_anchor.adapters.qdrant_index import QdrantIndex
+from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import TRIES, Access
-from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.domain.errors import DiskFull, MemoryAnchorError, Refused, StoreDamaged, Unavailable, WrongEmbedder
-from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope
-from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
-from memory_anchor.domain.where import INDEXED_FIELDS, Where
+from memory_anchor.domain.errors import DiskFull, MemoryAnchorError, Refused, StoreDamaged, Unavailable
+from memory_anchor.domain.ports import DENSE, EmbedderIdentity, WholePoint
+from memory_anchor.domain.where import INDEXED_FIELDS
 
 FACTS = "verified_fact"
-TINY = {"model": "tiny", "dimensions": 4, "roles": "query/passage"}
-SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EMBEDDERS = {FACTS: {DENSE: EmbedderIdentity("tiny", 4)}}
+OWNER = "this-database"
 KEY = "sekrit-key-0123456789"
 LIMIT_S = 1.0
 Answer = tuple[int, Any]
 
 
-def collection(embedder: dict[str, Any] = TINY) -> dict[str, Any]:
+def collection() -> dict[str, Any]:
     """Return a collection of ours as a server of 1.18 describes it."""
     schema = {
         field: {"data_type": kind, "points": 0}
@@ -48,14 +46,14 @@ def collection(embedder: dict[str, Any] = TINY) -> dict[str, Any]:
         "segments_count": 2,
         "config": {
             "params": {"vectors": {DENSE: {"size": 4, "distance": "Cosine"}}},
-            "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+            "hnsw_config": {"m": 0, "payload_m": 0, "ef_construct": 100, "full_scan_threshold": 10000},
             "optimizer_config": {
                 "deleted_threshold": 0.2,
                 "vacuum_min_vector_number": 1000,
                 "default_segment_number": 0,
                 "flush_interval_sec": 5,
             },
-            "metadata": {"memory_anchor": {"schema_version": 1, "embedders": {DENSE: embedder}}},
+            "metadata": {"memory_anchor": {"schema_version": 2, "index_of": OWNER}},
         },
         "payload_schema": schema,
     }
@@ -72,10 +70,10 @@ def failing(status: int, words: str) -> Callable[[str, str], Answer]:
     )
 
 
-def healthy(method: str, path: str, version: str = "1.18.3", embedder: dict[str, Any] = TINY) -> Answer:
+def healthy(method: str, path: str, version: str = "1.18.3") -> Answer:
     if path == "/":
         return 200, {"title": "qdrant - vector search engine", "version": version}
-    result: Any = collection(embedder)
+    result: Any = collection()
     if path.endswith("/exists"):
         result = {"exists": True}
     if path.endswith("/points/count"):
@@ -142,15 +140,15 @@ def url_of(server: socket.socket) -> str:
     return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def store_at(*urls: str) -> QdrantStore:
+def index_at(*urls: str) -> QdrantIndex:
     with_user = tuple(url.replace("://", "://user:sekrit-word@") for url in urls)
-    return QdrantStore(access=Access(with_user, api_key=KEY, timeout_s=LIMIT_S))
+    return QdrantIndex("server", Access(with_user, api_key=KEY, timeout_s=LIMIT_S), Layout(), owner=OWNER)
 
 
-def work(store: QdrantStore) -> None:
-    store.open_collection(FACTS, SPEC)
-    memory = Memory("one", "sekrit text", Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON)
-    store.put(FACTS, [Entry(memory)])
+def work(index: QdrantIndex) -> None:
+    index.begin(EMBEDDERS, anew=False)
+    payload = json.dumps({"id": "one", "content": "sekrit text"})
+    index.apply(FACTS, [WholePoint(1, 1, "00000000-0000-0000-0000-000000000001", payload, "", b"", b"")])
 
 
 @pytest.mark.parametrize(
@@ -161,14 +159,9 @@ def work(store: QdrantStore) -> None:
             Unavailable,
             r"version 1\.12\.4; .*1\.18 or newer.*upgrade the server",
         ),
-        (always(200, {"hello": 1}), Unavailable, "does not speak as Qdrant does; check store.url"),
-        (always(200, b"<html>welcome</html>"), Unavailable, "does not speak as Qdrant does; check store.url"),
-        (always(302, b""), Unavailable, "sends us elsewhere.*store.url"),
-        (
-            lambda m, p: healthy(m, p, embedder=TINY | {"model": "strange"}),
-            WrongEmbedder,
-            "strange.*memory-anchor reindex",
-        ),
+        (always(200, {"hello": 1}), Unavailable, "does not speak as Qdrant does; check index.url"),
+        (always(200, b"<html>welcome</html>"), Unavailable, "does not speak as Qdrant does; check index.url"),
+        (always(302, b""), Unavailable, "sends us elsewhere.*index.url"),
         (
             failing(500, "Service internal error: No space left on device: WAL buffer size"),
             DiskFull,
@@ -178,9 +171,9 @@ def work(store: QdrantStore) -> None:
         (
             failing(403, "Forbidden: Global write access is required"),
             Refused,
-            "check store.api_key, and that the key may write",
+            "check index.api_key, and that the key may write",
         ),
-        (failing(401, "Must provide an API key"), Refused, "check store.api_key"),
+        (failing(401, "Must provide an API key"), Refused, "check index.api_key"),
         (
             failing(500, "Waiting for consensus operation commit failed. Timeout set at: 10 seconds"),
             Unavailable,
@@ -206,10 +199,10 @@ def test_each_answer_is_one_sentence_with_the_cure(scripted: Any, says: Any, our
     """Issue 17, bad input: named, bounded, without key, password or payload."""
     server = scripted(says)
     began = time.monotonic()
-    with closing(store_at(server.url)) as store, pytest.raises(ours, match=words) as raised:
-        work(store)
+    with closing(index_at(server.url)) as index, pytest.raises(ours, match=words) as raised:
+        work(index)
 
-    assert server.url in str(raised.value) or ours is WrongEmbedder
+    assert server.url in str(raised.value)
     assert "sekrit" not in str(raised.value) and "\n" not in str(raised.value)
     assert len(server.asked) <= 4 + TRIES
     assert time.monotonic() - began < 20 * LIMIT_S  # a machine under load; the bound itself is counted in tries
@@ -218,8 +211,8 @@ def test_each_answer_is_one_sentence_with_the_cure(scripted: Any, says: Any, our
 def test_a_server_that_answers_nothing_is_given_up_within_the_limit(silent: socket.socket) -> None:
     """Issue 17: never a hang."""
     began = time.monotonic()
-    with closing(store_at(url_of(silent))) as store, pytest.raises(Unavailable, match="does not answer; start it"):
-        store.open_collection(FACTS, SPEC)
+    with closing(index_at(url_of(silent))) as index, pytest.raises(Unavailable, match="does not answer; start it"):
+        index.begin(EMBEDDERS, anew=False)
     assert time.monotonic() - began < 20 * LIMIT_S
 
 
@@ -229,14 +222,14 @@ def test_a_request_of_many_parts_waits_once_for_a_silent_server(
     """Issue 17: what nothing answered is not asked again for a while, and then it is."""
     monkeypatch.setattr(qdrant_link, "REST_S", 3600.0)
     silent.settimeout(0.2)
-    with closing(store_at(url_of(silent))) as store:
+    with closing(index_at(url_of(silent))) as index:
         for _ in range(3):
             with pytest.raises(Unavailable, match="does not answer; start it"):
-                store.count(FACTS, Where())
+                index.count(FACTS)
         first = _connections(silent)
         monkeypatch.setattr(qdrant_link, "REST_S", 0.0)
         with pytest.raises(Unavailable):
-            store.count(FACTS, Where())
+            index.count(FACTS)
 
     assert (len(first), len(_connections(silent))) == (1, 1)
 
@@ -253,22 +246,22 @@ def _connections(server: socket.socket) -> list[socket.socket]:
 def test_a_silent_node_leaves_time_to_the_next(silent: socket.socket, scripted: Any) -> None:
     """Issue 17: of several addresses none takes all of an operation's time."""
     urls = (url_of(silent), scripted(healthy).url)
-    with closing(QdrantStore(access=Access(urls, timeout_s=2 * LIMIT_S))) as store:
-        store.open_collection(FACTS, SPEC)
-        assert store.count(FACTS, Where()) == 7
+    with closing(QdrantIndex("server", Access(urls, timeout_s=2 * LIMIT_S), Layout(), owner=OWNER)) as index:
+        index.begin(EMBEDDERS, anew=False)
+        assert index.count(FACTS) == 7
 
 
 def test_a_restart_is_waited_for_and_another_node_is_asked(scripted: Any) -> None:
     """Service: what fails for a moment is tried again, on the next address of the cluster."""
     left = [503, 500, 502]
     flaky = scripted(lambda m, p: (left.pop(), b"{}") if left and "/points" in p else healthy(m, p))
-    with closing(store_at(flaky.url)) as store:
-        store.open_collection(FACTS, SPEC)
-        assert store.count(FACTS, Where()) == 7
+    with closing(index_at(flaky.url)) as index:
+        index.begin(EMBEDDERS, anew=False)
+        assert index.count(FACTS) == 7
     assert not left
 
     with socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))  # bound and not listening: refuses at once
-        with closing(store_at(url_of(dead), scripted(healthy).url)) as store:
-            store.open_collection(FACTS, SPEC)
-            assert store.count(FACTS, Where()) == 7
+        with closing(index_at(url_of(dead), scripted(healthy).url)) as index:
+            index.begin(EMBEDDERS, anew=False)
+            assert index.count(FACTS) == 7

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_index import EdgeIndex
-from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.adapters.store_index import StoreIndex
+from memory_anchor.adapters.qdrant_index import QdrantIndex
+from memory_anchor.adapters.qdrant_layout import Layout
+from memory_anchor.adapters.qdrant_link import Access, addresses
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SearchIndex, SparseVector
 from memory_anchor.domain.where import Where
@@ -34,7 +34,11 @@ from memory_anchor.testing import START
 
 FACTS, EVENTS = FOLLOWED
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
-KINDS = ("edge", "local", "dict")
+KINDS = ("edge", "local", *(("server",) if os.environ.get("QDRANT_TEST_URL") else ()))
+LAYOUT = Layout(
+    shard_number=int(os.environ.get("QDRANT_TEST_SHARDS", "0")),
+    replication_factor=int(os.environ.get("QDRANT_TEST_REPLICAS", "0")),
+)
 
 
 class Bench:
@@ -46,7 +50,6 @@ class Bench:
         for name in FOLLOWED:
             self.store.open_collection(name, SPEC)
         self.source = PointSource(database)
-        self.beside: DictStore | QdrantStore | None = None
         self.has_space = True
         self.index = self._index()
         self.follower = self._follower()
@@ -54,8 +57,9 @@ class Bench:
     def _index(self) -> SearchIndex:
         if self.kind == "edge":
             return EdgeIndex(self.folder / "index")
-        self.beside = QdrantStore(path=str(self.folder / "local")) if self.kind == "local" else DictStore()
-        return StoreIndex(self.kind, self.beside)
+        place = ":memory:" if self.kind == "in memory" else str(self.folder / "local")
+        access = Access(addresses(os.environ["QDRANT_TEST_URL"])) if self.kind == "server" else Access(path=place)
+        return QdrantIndex(self.kind, access, LAYOUT, owner=self.source.database_id())
 
     def _follower(self) -> IndexFollower:
         return IndexFollower(self.source, self.index, self.store.embedders, has_space=lambda: self.has_space)
@@ -78,8 +82,8 @@ class Bench:
         self.follower.close()
         self.index.give_up()
         self.store.close()
-        if self.beside is not None:
-            self.beside.close()
+        if isinstance(self.index, QdrantIndex):
+            self.index.close()
 
 
 def entry(name: str, **changes: object) -> Entry:
@@ -90,8 +94,19 @@ def entry(name: str, **changes: object) -> Entry:
 
 @pytest.fixture(params=KINDS)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "server":
+        emptied()
     with closing(Bench(tmp_path, request.param)) as made:
         yield made
+
+
+def emptied() -> None:
+    """Remove the collections of a real server."""
+    from qdrant_client import QdrantClient
+
+    with closing(QdrantClient(url=os.environ["QDRANT_TEST_URL"].split(",")[0], check_compatibility=False)) as client:
+        for name in FOLLOWED:
+            client.delete_collection(name)
 
 
 @pytest.fixture
@@ -158,7 +173,7 @@ def live(bench: Bench, pick: Callable[[Sequence[str]], str], steps: int) -> None
 @given(data=st.data())
 def test_after_any_writes_and_any_stop_the_index_is_the_store(data: st.DataObject) -> None:
     """Staleness is the greatest risk: puts, states, erasing, and a session that ends anywhere, in any order."""
-    with tempfile.TemporaryDirectory() as folder, closing(Bench(Path(folder), "dict")) as bench:
+    with tempfile.TemporaryDirectory() as folder, closing(Bench(Path(folder), "in memory")) as bench:
         live(bench, lambda options: data.draw(st.sampled_from(options)), data.draw(st.integers(1, 12)))
 
 

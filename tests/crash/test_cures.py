@@ -94,7 +94,7 @@ def test_a_qdrant_server_that_does_not_answer(data: Path, tmp_path: Path) -> Non
     code, wrong = doctor()
 
     assert code == 5
-    assert "127.0.0.1:9" in wrong["store"]["finding"] and "set store.kind to edge" in wrong["store"]["finding"]
+    assert "127.0.0.1:9" in wrong["store"]["finding"] and "set index.kind to edge" in wrong["store"]["finding"]
     assert "engine stop" not in wrong["store"]["fix"] and "restore" not in wrong["store"]["fix"]
     config.write_text("store:\n  kind: edge\nembedder:\n  kind: none\n")
     healthy(data)

@@ -21,7 +21,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from memory_anchor.adapters.qdrant_store import LEASES
 from memory_anchor.domain.model import COLLECTIONS
 
 VERSION = "1.18.3"
@@ -169,7 +168,7 @@ class Place:
     def env(self) -> dict[str, str]:
         """Return the environment of an engine."""
         names = {"KIND": "qdrant", "URL": self.url}
-        return {f"MEMORY_ANCHOR_STORE__{name}": value for name, value in names.items()}
+        return {f"MEMORY_ANCHOR_INDEX__{name}": value for name, value in names.items()}
 
 
 @contextmanager
@@ -177,7 +176,7 @@ def qdrant() -> Iterator[Place]:
     """Yield an empty Qdrant: the server of `QDRANT_TEST_URL`, else the stand-in."""
     if url := os.environ.get("QDRANT_TEST_URL"):
         client = QdrantClient(url=url.split(",")[0], check_compatibility=False)
-        for name in (*COLLECTIONS, LEASES):
+        for name in COLLECTIONS:
             client.delete_collection(name)
         client.close()
         yield Place(url, None)

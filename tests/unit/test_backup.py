@@ -19,7 +19,6 @@ from stores import file_store
 
 from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.admin import backup
 from memory_anchor.admin.traces import PurgeTraces
 from memory_anchor.domain.errors import DiskFull, NotFound, Refused, StoreDamaged
@@ -494,39 +493,3 @@ def test_an_installations_store_is_restored_with_its_vectors_and_opens_as_usual(
                 [name for name, (memory, *_) in before.items() if memory.layer.value == "verified_fact"]
             )
             assert core.services.searcher.index.unembedded() == 0
-
-
-def test_a_backup_of_a_qdrant_store_fills_an_empty_one(tmp_path):
-    """Rule backup, issue 17: a true copy by reading every version with its vectors; local mode, or QDRANT_TEST_URL."""
-    url = os.environ.get("QDRANT_TEST_URL", "")
-
-    def at(name):
-        return QdrantStore(url=url) if url else QdrantStore(path=str(tmp_path / name))
-
-    def emptied():
-        import qdrant_client
-
-        for collection in (*COLLECTIONS, "memory_anchor_leases") if url else ():
-            qdrant_client.QdrantClient(url=url).delete_collection(collection)
-
-    emptied()
-    data, again = tmp_path / "data", tmp_path / "again"
-    with closing(opened(data, store=at("server"))) as core:
-        filled(core)
-        before = versions(core.services.store)
-        report = backup.create(core, tmp_path / "kept.tar.gz")
-    assert report["versions"] == len(before)
-
-    emptied()
-    file, third = Path(report["file"]), tmp_path / "third"
-    with DirectoryLock.acquire(again, role="test") as lock:
-        backup.restore(again, file, force=False, lock=lock, open_store=lambda _: at("another"), tick=unseen)
-        with closing(opened(again, lock, store=at("another"))) as core:
-            after = versions(core.services.store)
-            assert after.keys() == before.keys()
-            assert all(after[name][:2] == before[name][:2] for name in before)
-            assert core.services.searcher.index.unembedded() == 0 and core.audit.verify() is None
-            assert core.anchor(HUMAN).search("where is the rope").snippets
-    with DirectoryLock.acquire(third, role="test") as lock, pytest.raises(Refused, match="holds memories"):
-        backup.restore(third, file, force=False, lock=lock, open_store=lambda _: at("another"), tick=unseen)
-    emptied()

@@ -82,7 +82,7 @@ def test_a_folder_that_is_there_keeps_its_mode(file: Path) -> None:
         ("profile", "full", "profile: minimal   #", "profile: full   #"),
         ("budget.events", "90", "events: 400", "events: 90"),
         ("budget.identity", "90", "  events: 400\n", "  events: 400\n  identity: 90\n"),
-        ("store.kind", "edge", "    tokens: {abcdefgh: acc}\n", "    tokens: {abcdefgh: acc}\nstore:\n  kind: edge\n"),
+        ("index.kind", "edge", "    tokens: {abcdefgh: acc}\n", "    tokens: {abcdefgh: acc}\nindex:\n  kind: edge\n"),
         ("http.host", "::1", "    tokens: {abcdefgh: acc}\n", "    tokens: {abcdefgh: acc}\n    host: ::1\n"),
     ],
 )
@@ -99,7 +99,7 @@ def test_every_other_character_of_the_file_stays(name: str, value: str, before: 
         (("budget", "9"), "budget is a group of settings; name one of them"),
         (("profile.x", "9"), "profile is not written as lines"),
         (("budget.facts",), "config set needs a name and a value, not 1 words"),
-        (("store.api_key", "[hidden-no]"), "setting 'store.api_key' in {file} is (hidden)"),
+        (("index.api_key", "[hidden-no]"), "setting 'index.api_key' in {file} is (hidden)"),
     ],
 )
 def test_what_would_not_be_read_is_not_written(file: Path, words: tuple[str, ...], said: str) -> None:

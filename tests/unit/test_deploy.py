@@ -64,9 +64,9 @@ def test_what_the_compose_file_sets_is_what_the_program_reads() -> None:
     for name in REPLICAS:
         environment = {key: value for key, value in services[name]["environment"].items() if key.startswith("MEMORY_")}
         settings = settings_of({**environment, "HOME": str(DEPLOY)})
-        assert (settings.store.kind, settings.store.url) == ("qdrant", "http://qdrant:6333")
+        assert (settings.index.kind, settings.index.url) == ("qdrant", "http://qdrant:6333")
         assert (
-            settings.store.api_key.get_secret_value() == services["qdrant"]["environment"]["QDRANT__SERVICE__API_KEY"]
+            settings.index.api_key.get_secret_value() == services["qdrant"]["environment"]["QDRANT__SERVICE__API_KEY"]
         )
         server, made = urlsplit(settings.database.url.get_secret_value()), services["postgres"]
         assert (server.scheme, server.hostname) == ("postgresql", "postgres")

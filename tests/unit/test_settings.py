@@ -48,13 +48,13 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
     [
         ({"RETRIVAL__LENS": "1"}, "unknown setting 'retrival' in environment"),
         ({"STORE__KINDS": "edge"}, "unknown setting 'store.kinds' in environment"),
-        ({"STORE__KIND": "sqlite"}, "setting 'store.kind' in environment is 'sqlite'"),
+        ({"STORE__KIND": "sqlite"}, "setting 'index.kind' in environment is 'sqlite'"),
         ({"GATE__PENDING": "0.95"}, "gate.pending is 0.95"),
         ({"AGENTS__CODEX__EXTRACTION__MOD": "x"}, "unknown setting 'agents.codex.extraction.mod'"),
         ({"CONFLICTS__POLICY__FACT": "newest"}, "setting 'conflicts.policy.fact' in environment is"),
         ({"CONFLICTS__POLICY__EVENT": "keep_new"}, "conflicts.policy.event"),
         ({"BUDGET": "{broken"}, "starts like JSON"),
-        ({"STORE__KIND": "qdrant"}, "neither of store.url and store.path is set"),
+        ({"STORE__KIND": "qdrant"}, "neither of index.url and index.path is set"),
         ({"BUDGET__FACTS": ""}, "'budget.facts' in environment is ''; it should be a valid integer"),
         ({"BUDGET": "5"}, "allowed is a mapping of names to values"),
         ({"GATE__ACTIVE": "nan"}, "finite number"),
@@ -67,7 +67,7 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
         ({"CONFLICTS__POLICY": '{"nosuch": "keep_new"}'}, "unknown setting 'conflicts.policy.nosuch'"),
         (
             {"STORE__KIND": "qdrant", "STORE": '{"url": "http://q", "path": "/q"}'},
-            "both of store.url and store.path is set",
+            "both of index.url and index.path is set",
         ),
     ],
 )
@@ -229,3 +229,16 @@ def test_a_setting_that_is_gone_is_one_sentence_on_what_serves_instead(name: str
         load_settings(env={}, user_file=tmp_path / "config.yaml")
 
     assert str(refused.value) == f"{name} in {tmp_path / 'config.yaml'} is gone: {GONE[name]}"
+
+
+def test_the_settings_of_an_index_are_read_where_they_were(tmp_path: Path) -> None:
+    """Rule settings.moved: `store.*` for a release; the name of today wins, and an unknown one is still refused."""
+    file = tmp_path / "config.yaml"
+    file.write_text("store:\n  kind: qdrant\n  url: http://old:6333\n  reserve_mb: 7\nindex:\n  url: http://new:6333\n")
+
+    loaded = load_settings(env={"MEMORY_ANCHOR_STORE__TIMEOUT_S": "3"}, user_file=file)
+
+    index = loaded.settings.index
+    assert (index.kind, index.url, index.timeout_s) == ("qdrant", "http://new:6333", 3.0)
+    assert loaded.settings.store.reserve_mb == 7
+    assert loaded.origins["index.kind"] == str(file)

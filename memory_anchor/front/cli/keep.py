@@ -1,7 +1,7 @@
 """Commands that keep memories safe: reindex, migrate, backup, doctor.
 
-`migrate` opens both stores under the directory's lock, without an engine. It copies everything, other agents' private
-memories too, so it takes a human's passphrase, except for a dry run, which copies nothing.
+`migrate` works under the directory's lock, without an engine. It copies everything, other agents' private memories too,
+so it takes a human's passphrase, except for a dry run, which copies nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from memory_anchor.base.json_values import Json, Record, record, whole
+from memory_anchor.base.json_values import Record, record, whole
 from memory_anchor.domain.errors import TABLE, BadInput, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, read_key
@@ -42,118 +42,67 @@ from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import MemoryStore
     from memory_anchor.identity.keys import KeyRing, Signer
     from memory_anchor.runtime.salvage import SalvageReport
-    from memory_anchor.settings import StoreSettings
+    from memory_anchor.settings import IndexSettings
 
 SCHEMES = {"qdrant": "http", "qdrants": "https", "http": "http", "https": "https"}
-ALLOWED = "edge, qdrant://HOST:PORT (http), qdrants://HOST:PORT (https), or a folder /… for the client's local mode"
+ALLOWED = "qdrant://HOST:PORT (http), qdrants://HOST:PORT (https), or a folder /… for the client's local mode"
 
 
-def migrate_store(
-    data_dir: Path, *, to: str, source: str, dry: bool, human: Callable[[], Signer], tick: Tick
-) -> Record:
-    """Copy and compare; return {from, to, collections, resumed, dry_run, set}. set: the settings needed from now on.
+def migrate_store(data_dir: Path, *, source: str, dry: bool, human: Callable[[], Signer], tick: Tick) -> Record:
+    """Carry what an earlier release kept on a Qdrant server into the database; return {from, versions, dry_run, left}.
 
-    source: "" for the store of the settings. human: asks for the passphrase; raises Refused.
-    Raises StoreBusy: an engine serves. Refused: the same store twice, a target that is not empty.
+    source: "" for the index of the settings. human: asks for the passphrase; raises Refused. left: what its collections
+    still are: "index" of this database from now on, or "old".
+    Raises StoreBusy: an engine serves. Refused: the database holds other memories.
     """
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.admin.rebuild import Migration, difference, plan_copy
-    from memory_anchor.domain.ports import DENSE, DENSE_LOCAL
-    from memory_anchor.process.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.settings import DatabaseSettings
-    from memory_anchor.store.audit_rows import SqlAudit, carry_trail
-    from memory_anchor.store.sql_store import SqlStore
+    from memory_anchor.admin.moving import move, plan
+    from memory_anchor.domain.model import COLLECTIONS
+    from memory_anchor.process.app import index_server, old_server, open_store, settings_of
+    from memory_anchor.store.point_source import PointSource
 
     settings = settings_of(os.environ)
-    if settings.database.url.get_secret_value() not in ("", "sqlite"):
-        raise Refused("the memories are in a database on a server; `memory-anchor export` and `import` carry them over")
-    target = _store_settings(to, settings.store, "--to")
-    origin = _store_settings(source, settings.store, "--from") if source else settings.store
-    names = (_store_name(origin, data_dir), _store_name(target, data_dir))
-    if names[0] == names[1]:
-        raise Refused(f"memories are in {names[0]} already; nothing to migrate")
-    signer = None if dry else human()
-    if engine.status(data_dir) is not None:
-        raise StoreBusy("an engine serves this memory; run `memory-anchor engine stop`, then this again")
-    os.umask(0o077)
-    with DirectoryLock.acquire(data_dir, role="migrate") as lock, ExitStack() as opened:
-
-        def open_one(store: StoreSettings, *, is_target: bool = False) -> MemoryStore:
-            chosen = settings.model_copy(update={"store": store, "database": DatabaseSettings()})
-            return opened.enter_context(closing(open_store(chosen, data_dir, lock, trail_stays=is_target)))
-
-        embedders = {DENSE: embedder_of(settings, data_dir), DENSE_LOCAL: local_of(settings, data_dir)}
-        who = {name: embedder.identity for name, embedder in embedders.items() if embedder is not None}
-        jobs = data_dir / "jobs"
-        result: dict[str, Json] = {"from": names[0], "to": names[1], "dry_run": dry}
+    origin = _server_settings(source, settings.index) if source else settings.index
+    if origin.kind != "qdrant":
+        raise BadInput(f"--from names no server, and index.kind is {origin.kind!r}; allowed is {ALLOWED}")
+    with closing(old_server(origin)) as server:
         if dry:
-            is_there = target.url or Path(names[1]).exists()
-            store = open_one(target, is_target=True) if is_there else None
-            plan = plan_copy(open_one(origin), store, names=names, embedders=who, state_dir=jobs)
-            resumed = any(counts["copied"] for counts in plan.values())
-            collections: Record = {
-                name: {"versions": counts["versions"], "vectors": counts["vectors"], "copied": counts["copied"]}
-                for name, counts in plan.items()
-            }
-            return {**result, "resumed": resumed, "collections": collections, "set": ""}
-        old, new = open_one(origin), open_one(target, is_target=True)
-        run = Migration(old, new, names=names, embedders=who, state_dir=jobs)
-        result["resumed"] = run.is_resumed
-        for step in run.copy():
-            tick(step.done, step.total, f"{step.collection}: {step.doing}")
-        sides: dict[str, Record] = {}
-        for compared in run.compare():
-            if isinstance(compared, tuple):
-                name, here, there = compared
-                if not here.same_memories(there):
-                    raise difference(name, here, there, names)
-                waiting = {v: there.versions - many for v, many in there.embedded.items() if many < here.versions}
-                sides[name] = {"versions": there.versions, "history": there.history, "to_embed": waiting}
-            else:
-                tick(compared.done, compared.total, f"{compared.collection}: {compared.doing}")
-        versions = {name: counts["versions"] for name, counts in sides.items()}
-        before, after = (store.database if isinstance(store, SqlStore) else None for store in (old, new))
-        carry_trail(data_dir, before, after, SystemClock().now())
-        trail = SqlAudit(after) if after is not None else JsonlAudit(data_dir / "audit" / "audit.jsonl")
-        by = f"human:{signer.approver.name}" if signer is not None else "system"
-        what: Record = {"from": names[0], "to": names[1], "versions": versions}
-        trail.append("store.migrated", what, by=by, at=SystemClock().now())
-        run.finish()
-    return {**result, "collections": sides, "set": _settings_for(target)}
+            return {"from": server.place, "versions": dict(plan(server)), "dry_run": True, "left": "old"}
+        signer = human()
+        if engine.status(data_dir) is not None:
+            raise StoreBusy("an engine serves this memory; run `memory-anchor engine stop`, then this again")
+        os.umask(0o077)
+        with DirectoryLock.acquire(data_dir, role="migrate") as lock:
+            alone = settings.model_copy(update={"index": settings.index.model_copy(update={"kind": "edge"})})
+            with closing(open_store(alone, data_dir, lock, moves=True)) as store:
+                by = f"human:{signer.approver.name}"
+
+                def told(collection: str, done: int, total: int) -> None:
+                    tick(done, total, f"{collection}: copied")
+
+                versions = move(server, store, data_dir, by=by, now=SystemClock().now(), tick=told)
+                owner = PointSource(store.database).database_id()
+        answer: Record = {"from": server.place, "versions": dict(versions), "dry_run": False}
+    if origin != settings.index:
+        return {**answer, "left": "old"}
+    with closing(index_server(origin, owner)) as index:
+        index.hand_over(COLLECTIONS)
+    return {**answer, "left": "index"}
 
 
-def _store_settings(text: str, base: StoreSettings, option: str) -> StoreSettings:
-    """Return the settings of the store that an option names; key, replicas and the rest come from `base`."""
-    if text == "edge":
-        return base.model_copy(update={"kind": "edge", "url": "", "path": ""})
+def _server_settings(text: str, base: IndexSettings) -> IndexSettings:
+    """Return the settings of the server that --from names; key, replicas and the rest come from `base`."""
     if text.startswith(("/", "./", "~")):
         return base.model_copy(update={"kind": "qdrant", "url": "", "path": str(Path(text).expanduser().absolute())})
     urls = []
     for address in text.split(","):
         parts = urlsplit(address.strip())
         if parts.scheme not in SCHEMES or not parts.hostname:
-            raise BadInput(f"{option} is {text[:80].rpartition('@')[2]!r}; allowed is {ALLOWED}")
+            raise BadInput(f"--from is {text[:80].rpartition('@')[2]!r}; allowed is {ALLOWED}")
         urls.append(f"{SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}")
     return base.model_copy(update={"kind": "qdrant", "url": ",".join(urls), "path": ""})
-
-
-def _store_name(chosen: StoreSettings, data_dir: Path) -> str:
-    """Return the name of a store for messages and records: never with a key."""
-    from memory_anchor.adapters.qdrant_link import addresses, without_credentials
-
-    if chosen.kind == "edge":
-        return str(data_dir / "store")
-    return chosen.path or ", ".join(map(without_credentials, addresses(chosen.url)))
-
-
-def _settings_for(chosen: StoreSettings) -> str:
-    if chosen.kind == "edge":
-        return "store.kind=edge"
-    return f"store.kind=qdrant, {'store.url' if chosen.url else 'store.path'}={_store_name(chosen, Path())}"
 
 
 def register(app: typer.Typer) -> None:
@@ -188,33 +137,34 @@ def reindex(
 
 @handle_errors
 def migrate(
-    to: Annotated[str, typer.Option("--to", metavar="STORE", help="edge, qdrant://HOST:PORT or qdrants://HOST:PORT.")],
     source: Annotated[
-        str, typer.Option("--from", metavar="STORE", help="The same; without it the store of the settings.")
+        str, typer.Option("--from", metavar="SERVER", help="As qdrant://HOST:PORT; else the index of the settings.")
     ] = "",
+    to: Annotated[str, typer.Option("--to", hidden=True)] = "edge",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be copied; no passphrase.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Copy every memory into another store and compare both; run it again if it was cut off. Needs the passphrase."""
-
+    """Carry what an earlier release kept on a Qdrant server into the database, once. Needs the passphrase."""
+    if to != "edge":
+        raise BadInput(
+            f"--to is {to[:80].rpartition('@')[2]!r}; a Qdrant server holds an index made of the database: set "
+            "index.kind=qdrant and index.url, and the engine fills it"
+        )
     ticker = Ticker("copied", every=5_000)
     try:
-        result = migrate_store(data_dir(), to=to, source=source, dry=dry_run, human=ask_human, tick=ticker.at)
+        result = migrate_store(data_dir(), source=source, dry=dry_run, human=ask_human, tick=ticker.at)
     finally:
         ticker.end()
     if json_:
         show_json(result)
         return
-    for name, counts in record(result["collections"]).items():
-        waiting = ", ".join(
-            f"{many} wait for {vector}" for vector, many in record(record(counts).get("to_embed", {})).items() if many
-        )
-        out.print(f"  {name}: {record(counts)['versions']} versions{f' [dim]({waiting})[/]' if waiting else ''}")
+    for name, count in record(result["versions"]).items():
+        out.print(f"  {name}: {count} versions")
     if dry_run:
-        print_dim(f"from {result['from']} to {result['to']}; nothing was copied")
+        print_dim(f"at {result['from']}; nothing was copied")
         return
-    print_dim(f"{result['to']} holds the same as {result['from']}, which was left as it is")
-    out.print(f"now set {escaped(result['set'])} in your settings, then start the engine")
+    after = "are an index of this database now" if result["left"] == "index" else "were left as they were"
+    print_dim(f"the database holds the same; the collections at {result['from']} {after}")
 
 
 @handle_errors

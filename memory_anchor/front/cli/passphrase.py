@@ -52,9 +52,7 @@ def audit_trail(home: Path) -> LocalTrail:
     from memory_anchor.store.record_rows import SqlRecords
     from memory_anchor.store.shared_files import SharedFiles
 
-    settings = settings_of(os.environ)
-    is_server = settings.store.kind == "qdrant" and not settings.database.url.get_secret_value()
-    trail = LocalTrail(home, in_a_file=is_server, url=settings.database.url.get_secret_value())
+    trail = LocalTrail(home, url=settings_of(os.environ).database.url.get_secret_value())
     if trail.is_shared and (database := trail.database) is not None:
         make_private(home)
         SharedFiles(home, SqlRecords(database, SystemClock().now)).begin()

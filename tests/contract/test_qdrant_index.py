@@ -1,0 +1,214 @@
+"""What only the index on a Qdrant server has: filters of its own, a folder others hold, somebody else's collections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oldserver
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory_anchor.adapters.qdrant_index import QdrantIndex
+from memory_anchor.adapters.qdrant_layout import Layout
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink
+from memory_anchor.domain.errors import DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status, Tag
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
+from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
+from memory_anchor.store.sql_store import SqlStore
+
+FACTS, EVENTS = FOLLOWED
+SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+QUERY = np.array([0.4, 0.3, 0.2, 0.1], np.float32)
+
+
+def entry(name: str, **changes: Any) -> Entry:
+    memory = Memory(name, f"about {name}", Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON)
+    row = np.random.default_rng(int.from_bytes(name.encode())).random(4).astype(np.float32)
+    return Entry(replace(memory, **changes), {DENSE: row / np.linalg.norm(row)}, SparseVector((1, 7), (0.5, 2.0)))
+
+
+class Beside:
+    """A store with an index in the client's local mode, which answers what no mirror answers."""
+
+    def __init__(self, place: str = ":memory:", *, owner: str = "") -> None:
+        self.store = SqlStore(Sqlite(IN_MEMORY))
+        self.index = QdrantIndex("local", Access(path=place), Layout(), owner=owner or "me")
+        self.store.keep_index(self.index, close=self.index.close, asked=self.index, leads=lambda: False)
+        for name in FOLLOWED:
+            self.store.open_collection(name, SPEC)
+        assert self.store.beside is not None
+        self.follower: IndexFollower = self.store.beside
+
+    def put(self, *entries: Entry) -> None:
+        self.store.put(FACTS, entries)
+
+    def near(self, where: Where = Where(), limit: int = 50) -> list[str]:  # noqa: B008
+        return [hit.point_id for hit in self.store.nearest(FACTS, QUERY, where, limit=limit)]
+
+    def close(self) -> None:
+        self.store.close()
+
+
+@pytest.fixture
+def beside() -> Iterator[Beside]:
+    with closing(Beside()) as made:
+        yield made
+
+
+WRITTEN = (
+    entry("plain"),
+    entry("ended", status=Status.ARCHIVED),
+    entry("later", recorded_at=NOON + timedelta(days=3), when=NOON + timedelta(days=9)),
+    entry("tagged", tags=(Tag("界面", 0.5), Tag("ui")), where="src/app.py"),
+    entry("theirs", scope=Scope(account="acme", user="eve"), where="src/app/main.py"),
+    replace(entry("bare"), vectors={}),
+)
+CONDITIONS: tuple[Condition, ...] = (
+    OneOf("state", ("active", "disputed")),
+    OneOf("account", ("acme",)),
+    OneOf("tag", ("ui",)),
+    OneOf("type", ()),
+    Between("recorded_at", NOON + timedelta(days=1), None),
+    Between("recorded_at", None, NOON + timedelta(days=1)),
+    StartsWith("where", "src/app"),
+    HasVector(DENSE),
+    AnyOf((Where((OneOf("tag", ("ui",)),)), Where((), (OneOf("state", ("active",)),)))),
+    AnyOf(()),
+)
+
+
+@settings(deadline=None)
+@given(
+    chosen=st.lists(st.sampled_from(CONDITIONS), max_size=3), left_out=st.lists(st.sampled_from(CONDITIONS), max_size=1)
+)
+def test_a_filter_lets_through_what_it_does_in_the_database(chosen: list[Condition], left_out: list[Condition]) -> None:
+    """One meaning of a filter: the exact search of the rows is what the index is compared with."""
+    where = Where(tuple(chosen), tuple(left_out))
+    with closing(Beside()) as beside:
+        beside.put(*WRITTEN)
+        assert beside.follower.catch_up()
+        there = beside.index.nearest(FACTS, QUERY, where, limit=50)
+        here = beside.store.nearest_here(FACTS, QUERY, where, limit=50)
+
+    assert [hit.point_id for hit in there] == [hit.point_id for hit in here]
+    assert np.allclose([hit.score for hit in there], [hit.score for hit in here], atol=1e-5)
+
+
+def test_words_are_weighed_as_in_the_database(beside: Beside) -> None:
+    """One meaning of a score, in one shard."""
+    beside.put(*WRITTEN, replace(entry("rare"), words=SparseVector((3,), (1.0,))))
+    assert beside.follower.catch_up()
+    words = SparseVector((3, 7), (1.0, 0.5))
+
+    there = beside.index.matching(FACTS, words, limit=50)
+    here = beside.store.matching_here(FACTS, words, Where(), limit=50)
+
+    assert there[0].point_id == here[0].point_id == entry("rare").memory.point_id
+    assert {hit.point_id: round(hit.score, 4) for hit in there} == {hit.point_id: round(hit.score, 4) for hit in here}
+
+
+def test_a_search_finds_what_was_written_since_and_not_what_was_ended_or_erased(beside: Beside) -> None:
+    """Own writes: the index is behind, the answer is not."""
+    beside.put(*(entry(f"m{number}") for number in range(30)))
+    assert beside.follower.catch_up()
+    archived, erased = entry("m3", status=Status.ARCHIVED), entry("m4")
+    beside.put(entry("new"), archived)
+    beside.store.erase(FACTS, [erased.memory.point_id])
+    assert beside.follower.state().behind > 0
+    active = Where((OneOf("state", ("active",)),))
+
+    found = beside.near(active)
+
+    assert found == [hit.point_id for hit in beside.store.nearest_here(FACTS, QUERY, active, limit=50)]
+    assert entry("new").memory.point_id in found and len(found) == 29
+    by_words = {hit.point_id for hit in beside.store.matching(FACTS, SparseVector((7,), (1.0,)), active, limit=50)}
+    assert by_words == set(found)
+
+
+def test_while_the_index_does_not_answer_the_rows_are_searched(beside: Beside) -> None:
+    """Store failure: an index is a help, not a need."""
+    beside.put(*WRITTEN)
+    assert beside.follower.catch_up()
+    expected = beside.near()
+    beside.index.close()
+
+    assert beside.near() == expected
+    assert not beside.follower.catch_up() and "closed" in beside.follower.state().note
+
+
+def test_what_is_erased_is_erased_and_nothing_is_made_anew_for_it(beside: Beside) -> None:
+    """Purge x a large index: one request, not all points again."""
+    beside.put(*WRITTEN)
+    assert beside.follower.catch_up()
+    beside.index.apply = None  # type: ignore[method-assign, assignment]
+
+    beside.store.erase(FACTS, [WRITTEN[0].memory.point_id])
+
+    assert beside.follower.catch_up(), beside.follower.state()
+    assert beside.index.count(FACTS) == len(WRITTEN) - 1
+
+
+def test_collections_of_an_earlier_release_stay_as_they_are(tmp_path: Path) -> None:
+    """No harm: what nobody else holds is not made anew."""
+    oldserver.leave(tmp_path, [replace(entry("one"), vectors={})])
+    with closing(Beside(str(tmp_path))) as beside:
+        beside.put(entry("other"))
+
+        assert not beside.follower.catch_up()
+
+        assert "of a release that kept them there; they stay as they are" in beside.follower.state().note
+        assert beside.index.count(FACTS) == 1 and beside.near() == [entry("other").memory.point_id]
+
+
+def test_collections_of_another_database_stay_as_they_are(tmp_path: Path) -> None:
+    """No harm: two memories on one server do not overwrite each other."""
+    with closing(Beside(str(tmp_path), owner="theirs")) as theirs:
+        theirs.put(*WRITTEN)
+        assert theirs.follower.catch_up()
+    with closing(Beside(str(tmp_path), owner="mine")) as mine:
+        mine.put(entry("other"))
+
+        assert not mine.follower.catch_up() and "memories of another database" in mine.follower.state().note
+        assert mine.index.count(FACTS) == len(WRITTEN)
+
+
+def test_a_folder_in_use_is_busy(tmp_path: Path) -> None:
+    """Store: a second one is refused and nothing is harmed."""
+    with closing(Beside(str(tmp_path))) as beside:
+        with pytest.raises(StoreBusy, match="nothing was changed"):
+            QdrantIndex("local", Access(path=str(tmp_path)), Layout(), owner="me")
+        beside.put(entry("one"))
+        assert beside.follower.catch_up()
+
+
+def test_a_server_that_is_away_is_unavailable() -> None:
+    """Store failure: one sentence with the address and what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses at once
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with closing(QdrantIndex("away", Access((url,)), Layout(), owner="me")) as index:
+            told = pytest.raises(Unavailable, match=f"{url} does not answer")
+            with told:
+                index.begin({FACTS: SPEC.embedders}, anew=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "ours"), [(401, Refused), (403, Refused), (404, StoreDamaged), (507, DiskFull), (500, Unavailable)]
+)
+def test_each_answer_of_a_server_is_one_of_our_errors(status: int, ours: type[Exception]) -> None:
+    """HTTP status -> our error, without the server's wording."""
+    with closing(QdrantLink(Access(("http://127.0.0.1:1",)))) as link:
+        error = link.error_of_status(status, b"secret")
+    assert type(error) is ours and f"HTTP {status}" in str(error) and "secret" not in str(error)
