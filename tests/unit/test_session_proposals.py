@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from sessionkit import DAY, Machine, Told, id_of
 
+from memory_anchor.domain.errors import StoreBusy
 from memory_anchor.domain.model import Actor, Caller, Memory, MemoryType, Origin, Scope, Status, Trust
 from memory_anchor.domain.rights import purge_digest, version_stamp
 from memory_anchor.domain.where import Where
+from memory_anchor.extensions.sessions import commands
 from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.settings import GateSettings
@@ -424,6 +426,25 @@ def test_what_nobody_accepted_of_a_forgotten_session_is_gone(machine: Machine, p
     assert kept.content == accepted.content and cited.ref.startswith(f"claude-code:{id_of('talk')}@")
     assert cited.title == "a session that was forgotten"
     assert look(machine) == 0 and inbox(machine) == []
+
+
+def test_forgetting_while_jobs_run_says_what_is_left_for_the_next_look(
+    machine: Machine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule forget x proposals: the session is gone at once, its proposals with the next look; the answer says so."""
+    machine.keeps(deploy(project))
+    look(machine)
+
+    def busy(*_: object, **__: object) -> None:
+        raise StoreBusy("jobs of this store are running already")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "call", busy)
+        assert "next look (jobs of this store" in machine.json("adopt", "--forget", id_of("deploy"))["left"]
+    assert machine.texts("ca-bundle") == [] and len(inbox(machine)) == 1
+
+    machine.core.scheduler.run("look_at_sessions", machine.core.clock.now())
+    assert inbox(machine) == []
 
 
 def test_what_another_session_says_too_is_proposed_in_its_own_words(machine: Machine, project: Path) -> None:

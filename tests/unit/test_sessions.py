@@ -291,6 +291,21 @@ def test_a_file_that_was_rewritten_is_read_again_whole(machine: Machine) -> None
     assert machine.texts("ibis") and not machine.texts("StationGrid")
 
 
+def test_a_file_that_was_rewritten_and_grew_is_read_again_whole(machine: Machine) -> None:
+    """Rule index: other words where reading would go on, lines of the same length before it."""
+    told = harbour()
+    for number in range(6):
+        told.says(f"Station {number}: StationGrid has " + "nothing to see here. " * 20)
+    path = machine.keeps(told)
+    machine.adopt()
+    assert machine.rows("select resume > 0 from source") == [(1,)]
+
+    path.write_text(told.says("The gannet flies.").text().replace("StationGrid", "HeronFields"), encoding="utf-8")
+    machine.adopt()
+
+    assert machine.texts("gannet") and machine.rows("select 1 from passage where parts like '%StationGrid%'") == []
+
+
 def test_sessions_belong_to_the_closest_project_above_their_folder(machine: Machine, project: Path) -> None:
     """Rule scope: an agent's search answers from its own project; the command names one or takes all."""
     machine.keeps(harbour(cwd=f"{project}/src"))

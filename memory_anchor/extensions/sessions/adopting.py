@@ -20,7 +20,6 @@ from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.reading import LookReport, look
 
 CHOICE, LOOK = "choice", "look_at_sessions"
-"""Names: of the note that says what was chosen, and of the job that looks again."""
 GLIMPSE_BYTES, GLIMPSES_MAX = 16 * 1024, 2_000
 """Read of a file's beginning, and of how many files, to say which folders there are."""
 DAY_S = 86_400.0

@@ -151,6 +151,15 @@ class SessionsFile(Sqlite):
         name, cwd, branch, title, parent, leaf = (str(value) for value in rows[0])
         return Facts(name, cwd, branch, title, parent, leaf)
 
+    def part_at(self, path: str, first: int) -> Part | None:
+        """Return the first part of the passage of a file that begins at an offset."""
+        rows = self.rows(
+            "select p.parts from passage p join session s on s.id = p.session join source f on f.id = s.source "
+            "where f.path = ? and p.first = ? order by p.id limit 1",
+            (path, first),
+        )
+        return parts_of(rows[0][0])[0] if rows else None
+
     def keep(self, files: Sequence[ReadFile]) -> None:
         """Store what was read of some files, all of it or nothing."""
 

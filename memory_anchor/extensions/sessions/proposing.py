@@ -82,8 +82,7 @@ def forget_gone(core: Core, archive: SessionsFile, projects: Iterable[str], stor
     for project, keys in proposed.items():
         for key, name in keys.items():
             if name in erased:
-                waited = memories[name].status is Status.PENDING
-                archive.keep_proposal(project, key, None if waited else "")
+                archive.keep_proposal(project, key, None if memories[name].status is Status.PENDING else "")
 
 
 def _read(core: Core, ids: Sequence[str]) -> dict[str, Memory]:

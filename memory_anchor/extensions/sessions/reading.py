@@ -88,8 +88,6 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     resume = known.resume if own.GROWS and known is not None and known.resume < found.size else 0
     try:
         raw = read_own_file(found.path, most=FILE_BYTES_MAX, start=max(0, resume - 1))
-        if resume and not raw.startswith(b"\n"):  # it was rewritten
-            resume, raw = 0, read_own_file(found.path, most=FILE_BYTES_MAX)
     except (BadInput, NotFound) as error:
         read.problem = str(error)
         return read, 0
@@ -98,6 +96,8 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=own.SKIPPED)
     cutter = Cutter()
     passages = list(cutter.cut(own.steps(lines, facts)))
+    if resume and not (raw.startswith(b"\n") and passages and passages[0].parts[0] == archive.part_at(path, resume)):
+        return read_file(archive, found, None)  # it was rewritten
     for passage in passages:
         passage.at = passage.at or found.mtime_ns / 1e9
     facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))
