@@ -36,7 +36,7 @@ from memory_anchor.extensions.sessions.adopting import AdoptChoice, read_all
 from memory_anchor.extensions.sessions.agents import places
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
 from memory_anchor.extensions.sessions.meaning import PassageVectors
-from memory_anchor.extensions.sessions.search import SessionFilter, search
+from memory_anchor.extensions.sessions.search import search
 
 DIGEST = "select count(*), sum(length(parts)), count(distinct session) from passage"
 
@@ -52,7 +52,7 @@ def one_reading(folder: Path, data: Path) -> dict[str, Any]:
 
     def progress(_: object) -> None:
         if not first:
-            search(archive, "test error command", SessionFilter(), limit=5)
+            search(archive, "test error command", None, limit=5)
             first.append(time.perf_counter() - begun)
 
     report = read_all(archive, choice_of(folder), progress=progress)
@@ -181,7 +181,7 @@ def ask(database: Path, *, by_words: bool) -> None:
     vectors = None if by_words else embedded(archive)
     names = dict(archive.rows("select id, name from session"))
     for line in sys.stdin:
-        for hit in search(archive, line.strip(), SessionFilter(), limit=5, vectors=vectors):
+        for hit in search(archive, line.strip(), None, limit=5, vectors=vectors):
             print(json.dumps({"session": names[hit.session], "text": hit.text, "later": hit.later}))
         print(flush=True)
 
@@ -193,8 +193,8 @@ def cost(database: Path, questions: Path) -> dict[str, Any]:
     for text in [one["question"] for one in json.loads(questions.read_text("utf-8"))] * 3:
         for name, run in (
             ("embedding", lambda text=text: embedder.queries([text])),
-            ("words", lambda text=text: search(archive, text, SessionFilter(), limit=5)),
-            ("question", lambda text=text: search(archive, text, SessionFilter(), limit=5, vectors=vectors)),
+            ("words", lambda text=text: search(archive, text, None, limit=5)),
+            ("question", lambda text=text: search(archive, text, None, limit=5, vectors=vectors)),
         ):
             begun = time.perf_counter()
             run()

@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "extensions.lorebook": 1366,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
-    "extensions.sessions": 3000,
+    "extensions.sessions": 2993,
     "extensions.transfer": 2150,
     "front": 9117,
     "hooks": 1244,

@@ -13,7 +13,7 @@ from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
 from memory_anchor.extensions.sessions.meaning import EMBEDDED_AT_ONCE, PIECE, PassageVectors
-from memory_anchor.extensions.sessions.search import SessionFilter, search
+from memory_anchor.extensions.sessions.search import search
 from memory_anchor.extensions.sessions.use_cases import SessionArchive
 from memory_anchor.settings import EmbedderSettings, Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from memory_anchor.domain.ports import Matrix
 
-ALL = SessionFilter()
+ALL = None
 
 
 def part_of(machine: Machine) -> SessionArchive:

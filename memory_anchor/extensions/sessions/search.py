@@ -11,7 +11,7 @@ decision and costs hits: the two are linked instead (`later`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
@@ -29,13 +29,6 @@ WORD, MEANING = 1 / 6, 1.5
 CANDIDATES, CANDIDATES_NARROW, OF_A_SESSION = 200, 20_000, 3
 """Passages that are looked at, read from the index where only some sessions count, and shown of one session."""
 TERMS_MAX = 64
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFilter:
-    """Which sessions are searched; None: all. ids: of sessions."""
-
-    ids: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +57,17 @@ class _Candidate:
 
 
 def search(
-    archive: SessionsFile, query: str, which: SessionFilter, *, limit: int, vectors: PassageVectors | None = None
+    archive: SessionsFile, query: str, ids: Collection[int] | None, *, limit: int, vectors: PassageVectors | None = None
 ) -> list[FoundPassage]:
-    """Return the passages that answer best; empty where no word of the question occurs and nothing is near it."""
+    """Return the passages that answer best; empty where no word of the question occurs and nothing is near it. ids: of
+    the sessions that are searched; None: all."""
     wanted = list(dict.fromkeys(terms(query)))[:TERMS_MAX]
-    if not wanted or which.ids == frozenset():
+    if not wanted or ids == frozenset():
         return []
     match = " OR ".join(f'"{term}"' for term in wanted)
-    ranked: Sequence[_Candidate] = _candidates(archive, match, which)
+    ranked: Sequence[_Candidate] = _candidates(archive, match, ids)
     if vectors is not None:
-        ranked = _with_meaning(archive, query, which, ranked, vectors, words=len(wanted))
+        ranked = _with_meaning(archive, query, ids, ranked, vectors, words=len(wanted))
     chosen: list[_Candidate] = []
     of_session: dict[int, int] = {}
     texts: set[str] = set()
@@ -133,7 +127,7 @@ def _statements(one: _Candidate) -> list[str]:
 def _with_meaning(
     archive: SessionsFile,
     query: str,
-    which: SessionFilter,
+    ids: Collection[int] | None,
     ranked: Sequence[_Candidate],
     vectors: PassageVectors,
     *,
@@ -141,7 +135,7 @@ def _with_meaning(
 ) -> Sequence[_Candidate]:
     """Return the candidates and what is near in meaning, best first; unchanged where nothing has a vector."""
     by_words = {one.id: one for one in ranked}
-    cosines = vectors.near(archive, query, which.ids, by_words)
+    cosines = vectors.near(archive, query, ids, by_words)
     if not cosines:
         return ranked
     near = [id for id in cosines if id not in by_words]
@@ -156,7 +150,7 @@ def _with_meaning(
     return sorted(candidates, key=_order)[:CANDIDATES]
 
 
-def _candidates(archive: SessionsFile, match: str, which: SessionFilter) -> list[_Candidate]:
+def _candidates(archive: SessionsFile, match: str, ids: Collection[int] | None) -> list[_Candidate]:
     """Return the passages in which words of the question occur, best first."""
     said, command, result = FIELDS
     heads: Mapping[int, float] = {
@@ -167,9 +161,9 @@ def _candidates(archive: SessionsFile, match: str, which: SessionFilter) -> list
         "select p.id, p.session, s.cwd, p.at, p.first, w.rank, p.parts from (select rowid, bm25(words, ?, ?, ?) as "
         "rank from words where words match ? order by rank limit ?) w join passage p on p.id = w.rowid "
         "join session s on s.id = p.session",
-        (said, command, result, match, CANDIDATES if which.ids is None else CANDIDATES_NARROW),
+        (said, command, result, match, CANDIDATES if ids is None else CANDIDATES_NARROW),
     )
-    found = [_candidate(row) for row in rows if which.ids is None or row[1] in which.ids]
+    found = [_candidate(row) for row in rows if ids is None or row[1] in ids]
     for one in found:
         one.score += HEAD * heads.get(one.session, 0.0)
     return sorted(found, key=_order)[:CANDIDATES]

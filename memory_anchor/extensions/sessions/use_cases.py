@@ -25,7 +25,7 @@ from memory_anchor.extensions.sessions import requests
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile, parts_of
 from memory_anchor.extensions.sessions.handoff import Handoff, handoff_of
 from memory_anchor.extensions.sessions.passages import shown
-from memory_anchor.extensions.sessions.search import FoundPassage, SessionFilter, search
+from memory_anchor.extensions.sessions.search import FoundPassage, search
 from memory_anchor.ingest.proposals import SENTENCE
 from memory_anchor.language.coverage import covers
 
@@ -99,14 +99,14 @@ class SessionArchive:
         archive = self.archive()
         return self.vectors.embed(archive, wait) if archive is not None and self.vectors is not None else 0
 
-    def search(self, query: str, which: SessionFilter, limit: int) -> list[FoundPassage]:
+    def search(self, query: str, ids: frozenset[int] | None, limit: int) -> list[FoundPassage]:
         """Return the passages that answer best; what was read by another process gets its vectors from now on."""
         archive = self.archive()
         if archive is None:
             return []
         if self.vectors is not None and archive.rows("select 1 from waiting limit 1"):
             self._on_waiting()
-        return search(archive, query, which, limit=limit, vectors=self.vectors)
+        return search(archive, query, ids, limit=limit, vectors=self.vectors)
 
     def close(self) -> None:
         with self._opening:
@@ -191,8 +191,7 @@ class SessionUseCases:
     def _found(
         self, query: str, sessions: Mapping[int, StoredSession], limit: int, *, is_narrow: bool
     ) -> list[tuple[FoundPassage, StoredSession]]:
-        which = SessionFilter(frozenset(sessions) if is_narrow else None)
-        hits = self._part.search(query, which, limit) if sessions else []
+        hits = self._part.search(query, frozenset(sessions) if is_narrow else None, limit) if sessions else []
         return [(hit, sessions[hit.session]) for hit in hits if hit.session in sessions]
 
     def snippets(self, query: str, limit: int) -> list[RetrievedSnippet]:
