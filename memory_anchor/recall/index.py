@@ -81,7 +81,7 @@ class Index:
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
         self._followed = store if isinstance(store, FollowedStore) else None
-        self._following, self._seen, self._is_too_large = threading.Lock(), 0, False
+        self._following, self._seen = threading.Lock(), 0
         self._saved = 0
         """Rows of the mirror that is saved."""
         if self._followed is not None:
@@ -181,7 +181,7 @@ class Index:
         holds the writers' lock sees what is not committed: it stays out of the mirror, and is looked through beside it.
         """
         store = self._followed
-        if store is None or self._is_too_large:
+        if store is None:
             return False
         if store.in_unit:
             return self.mirror.is_whole
@@ -191,22 +191,23 @@ class Index:
                 if not self.mirror.is_whole and not self._load(store):
                     return False
                 self._take_in(store, last)
-        return True
+        return self.mirror.is_whole
 
     def _load(self, store: FollowedStore) -> bool:
-        """Read what the mirror needs of all versions; return whether they fit.
+        """Read what the mirror needs of all versions; return whether they fit. More of them are no longer followed.
 
-        What is written meanwhile has a number above the one that was read first, and is taken in after it.
+        What is written meanwhile has a number above the one that was read first, and is taken in after it. A mirror
+        that grows too full on the way begins anew, and is not whole.
         """
         seen, era, layers = store.last_change(), self.mirror.era, [layer.value for layer in SEARCHED_LAYERS]
         count = sum(self.store.count(layer, Where()) for layer in layers)
-        self._is_too_large = count > MAX_ROWS
-        if self._is_too_large:
+        if count > MAX_ROWS:
+            self._followed = None
             return False
         found = kept_mirror(self._snapshot, store, layers, self._next_mirror(), self._put) if self._snapshot else None
-        loaded, self._saved = found or (None, 0)
-        if loaded is None:
-            loaded, above = self._next_mirror(), 0
+        loaded, saved = found or (self._next_mirror(), 0)
+        if found is None:
+            loaded.is_whole, above = True, 0
             loaded.reserve(count + count // ROOM_SHARE)
             while (versions := store.versions(layers, above=above)) is not None:
                 self._put(loaded, versions)
@@ -214,8 +215,8 @@ class Index:
         loaded.settle()
         with self.lock:
             self.generation += 1
-            if self.mirror.era == era:
-                loaded.is_whole, self.mirror, self._seen = True, loaded, seen
+            if self.mirror.era == era and loaded.is_whole:
+                self.mirror, self._seen, self._saved = loaded, seen, saved
         return self.mirror.is_whole
 
     def _take_in(self, store: FollowedStore, last: int) -> None:
@@ -256,13 +257,13 @@ class Index:
     def finds(self, request: SearchRequest) -> bool:
         """Return whether the mirror, once it is whole, finds what a request does: of a store that it follows always."""
         if self._followed is not None:
-            return not self._is_too_large
+            return True
         return request.is_unfiltered and self.store.kind in WRITTEN_HERE
 
     def asked_of_store(self, collection: str, where: Where) -> list[int] | None:
         """Return the numbers of the versions that fulfil what the mirror's columns do not know of a filter."""
-        asked = asked_of_store(where, self.query_embedder.identities)
-        return None if asked is None or self._followed is None else self._followed.numbers(collection, asked)
+        asked, store = asked_of_store(where, self.query_embedder.identities), self._followed
+        return None if asked is None or store is None else store.numbers(collection, asked)
 
     def nearest(
         self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE

@@ -40,7 +40,9 @@ def kept_mirror(
             return None
         mirror.load_arrays(arrays)
     except (KeyError, ValueError, TypeError):
+        snapshot.drop()
         return None
+    mirror.is_whole = True
     numbers, checksums = store.checksums(layers)
     is_sound = mirror.is_as(numbers, checksums)
     known = mirror.columns.arrays["number"][: len(mirror)][is_sound]
@@ -52,6 +54,9 @@ def kept_mirror(
         versions = store.of_numbers(layers, missing[first : first + WARM_PAGE].tolist())
         if versions is not None:
             put(mirror, versions)
+    if not mirror.is_whole:  # old versions and new ones are too many together
+        snapshot.drop()
+        return None
     mirror.keep(mirror.is_as(numbers, checksums))
     if mirror.points.has_gaps:
         snapshot.drop()

@@ -23,10 +23,11 @@ from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, S
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.language.terms import query_terms
-from memory_anchor.recall import index, vector_rows, word_table
+from memory_anchor.recall import index, mirror, vector_rows, word_table
 from memory_anchor.recall.point_table import PointTable, packed_points, point_texts
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
+from memory_anchor.store import sql_store
 from memory_anchor.store.database import IN_MEMORY, Database, Sqlite
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock, make_searcher
@@ -289,6 +290,48 @@ def test_more_than_the_mirror_holds_is_searched_in_the_store(
     assert store.searched_by is not None
     assert store.searched_by.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL) is None
     assert len(store.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL)) == 3
+
+
+def many(count: int, *, first: int = 0) -> list[Entry]:
+    words = SparseVector((1,), (1.0,))
+    return [Entry(replace(plain(), id=f"m{first + at}"), {DENSE: np.ones(8, np.float32)}, words) for at in range(count)]
+
+
+def test_what_grew_too_many_while_they_were_read_are_searched_in_the_store(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limit: a mirror that began anew on the way lacks what was read before, and does not answer."""
+    for module in (index, mirror):
+        monkeypatch.setattr(module, "MAX_ROWS", 4)
+    monkeypatch.setattr(sql_store, "FOLLOWED_AT_ONCE", 2)
+    mirrored, exact = over(database), over(database)
+    exact.put(FACTS, many(4))
+    searcher(mirrored)
+    versions, later = mirrored.versions, many(3, first=4)
+
+    def while_they_are_read(*asked: Any, **options: Any) -> Any:
+        exact.put(FACTS, [later.pop()] if later else [])
+        return versions(*asked, **options)
+
+    monkeypatch.setattr(mirrored, "versions", while_they_are_read)
+    found = [len(mirrored.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL)) for _ in range(2)]
+
+    assert later == [] and found == [7, 7]
+
+
+def test_what_is_written_to_more_than_is_followed_is_found(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit: of a store with too many old versions the current ones are in memory, and what is written next too."""
+    monkeypatch.setattr(index, "MAX_ROWS", 2)
+    store, me = over(database), Actor(scope=Scope(project="mine", agent="anna"))
+    store.put(FACTS, [replace(entry, memory=replace(entry.memory, is_current=False)) for entry in many(3)])
+    asking = searcher(store)
+    asking.index.warm()
+    written = asking.index.entry_of(replace(plain(), content="The red tram is late", scope=me.scope), embed=True)
+
+    store.put(FACTS, [written])
+    asking.index.note_written(written)
+
+    assert [snippet.id for snippet in asking.search(me, SearchRequest("red tram")).snippets] == [written.memory.id]
 
 
 def test_the_answer_is_the_same_over_a_store_that_is_followed_and_one_that_is_not(database: Database) -> None:
