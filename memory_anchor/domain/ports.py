@@ -323,7 +323,7 @@ class CandidateSearch(Protocol):
         """Return what `MemoryStore.nearest` does, but for a few that a shortlist may miss among very many."""
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
-        """Return what `MemoryStore.matching` does."""
+        """Return what `MemoryStore.matching` does; in a unit also up to `limit` of what it wrote."""
 
 
 @runtime_checkable

@@ -293,11 +293,9 @@ class Index:
         if parts is None:
             return None
         with self.lock:
-            found = [mirror.matching_hits(words, collection, rows, limit=limit) for mirror, rows in parts]
-        if len(found) == 1:
-            return found[0]
-        settled, fresh = found  # rarity among the few that are not committed says nothing: all of them are found
-        return sorted([*settled[: limit - len(fresh)], *fresh], key=lambda hit: -hit.score)
+            # Rarity among the few that are not committed says nothing, so neither part takes the other's places.
+            hits = [hit for mirror, rows in parts for hit in mirror.matching_hits(words, collection, rows, limit=limit)]
+        return hits if len(parts) == 1 else sorted(hits, key=lambda hit: -hit.score)
 
     def _fulfilling(self, collection: str, where: Where) -> list[tuple[Mirror, NDArray[np.int64]]] | None:
         """Return the rows of the whole mirror that fulfil a filter, and of what only the unit of this thread sees; None

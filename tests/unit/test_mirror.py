@@ -460,6 +460,18 @@ def test_nobody_else_finds_what_is_not_committed(is_committed: bool, tmp_path: P
     assert after == (({"b"}, {"b"}, {"b"}, {"b"}) if is_committed else before)
 
 
+def test_what_a_unit_wrote_takes_no_place_of_what_was_there(database: Database) -> None:
+    """Follow: of the settled and of what is not committed as many are found by words as are asked for."""
+    store = over(database)
+    store.put(FACTS, many(3))
+    searcher(store).index.warm()
+    with database.unit():
+        store.put(FACTS, many(2, first=3))
+        found = by_point(store.matching(FACTS, SparseVector((1,), (1.0,)), Where(), limit=3))
+
+    assert found.keys() == {entry.memory.point_id for entry in many(5)}
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_saved_mirror_is_used_as_far_as_it_is_the_stores(data: st.DataObject) -> None:
