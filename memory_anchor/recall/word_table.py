@@ -155,7 +155,8 @@ class WordTable:
         if not len(self._weights):
             raise ValueError("there is no weight")
         self._numbers = np.asarray(arrays["numbers"], np.uint8 if len(self._weights) <= _SMALL else np.uint16)
-        if len(self._starts) != len(self._terms) + 1 or self._starts[-1] != len(self._rows) != len(self._numbers):
+        is_whole = len(self._starts) == len(self._terms) + 1
+        if not is_whole or not self._starts[-1] == len(self._rows) == len(self._numbers):
             raise ValueError("the words do not fit together")
 
 

@@ -472,6 +472,27 @@ def test_what_a_unit_wrote_takes_no_place_of_what_was_there(database: Database) 
     assert found.keys() == {entry.memory.point_id for entry in many(5)}
 
 
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SnapshotFile:
+    monkeypatch.setattr(index, "SAVED_FROM", 1)
+    return SnapshotFile(tmp_path / "mirror.npz")
+
+
+@pytest.mark.parametrize("part", ["rows", "numbers", "starts"])
+def test_words_that_do_not_fit_together_are_read_anew(part: str, database: Database, kept: SnapshotFile) -> None:
+    """Start: a saved list that is one too short is not half believed."""
+    exact = over(database)
+    exact.put(FACTS, many(3))
+    make_searcher(over(database), EMBEDDER, ManualClock(), snapshot=kept).index.warm()
+    saved = dict(kept.read() or {})
+    kept.put(saved | {f"words.{part}": saved[f"words.{part}"][:-1]})
+
+    mirrored = over(database)
+    make_searcher(mirrored, EMBEDDER, ManualClock(), snapshot=kept)
+
+    assert_same(mirrored, exact, np.ones(8, np.float32), SparseVector((1,), (1.0,)), Where())
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_saved_mirror_is_used_as_far_as_it_is_the_stores(data: st.DataObject) -> None:
