@@ -9,7 +9,6 @@ and people's names, no text.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import zipfile
@@ -37,7 +36,7 @@ class SnapshotFile:
     """One file, 0600; used only by the process that holds the directory's lock."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._unfinished = path, path.with_name(f".{path.name}.tmp")
 
     def read(self) -> Mapping[str, NDArray[np.generic]] | None:
         """Return the arrays; None where the file is missing, and where it is broken or of another version: removed."""
@@ -64,22 +63,20 @@ class SnapshotFile:
 
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Replace the file; where there is no space for it, remove it."""
-        unfinished = self._path.with_name(f".{self._path.name}.tmp")
         made_by = np.frombuffer(VERSION.encode(), dtype=np.uint8)
         try:
-            unfinished.unlink(missing_ok=True)
-            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            self._unfinished.unlink(missing_ok=True)
+            with os.fdopen(os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 np.savez(file, **{**arrays, MADE_BY: made_by})  # type: ignore[arg-type]
-            unfinished.replace(self._path)
+            self._unfinished.replace(self._path)
         except OSError as error:
             log.warning("%s could not be written (%s); the next start makes it again", self._path.name, error)
-            with contextlib.suppress(OSError):
-                unfinished.unlink(missing_ok=True)
             self.drop()
 
     def drop(self) -> None:
-        """Remove the file."""
+        """Remove the file, and what a process that was killed had written of the next one."""
         try:
+            self._unfinished.unlink(missing_ok=True)
             remove_durably(self._path)  # a purge removes it too, and it must not come back
         except OSError as error:
             log.warning("%s could not be removed (%s)", self._path.name, error)

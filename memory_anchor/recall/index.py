@@ -141,8 +141,7 @@ class Index:
             self.generation += 1
             self.mirror = self._next_mirror()
             self._is_cold = True
-        if self._snapshot is not None:
-            self._snapshot.drop()
+            self._drop_saved()
 
     def warm(self) -> int:
         """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile.
@@ -221,12 +220,12 @@ class Index:
         if last <= above:
             return
         gone = [point for _, point in store.gone(above=above, up_to=last)]
-        if gone and self._snapshot is not None:
-            self._snapshot.drop()
         with self.lock:
             mirror = self.mirror
             self.generation += bool(gone)
             mirror.drop(gone)
+            if gone:
+                self._drop_saved()
         while (changed := store.changes(layers, above=above, up_to=last)) is not None:
             above = int(changed.changed[-1])
             with self.lock:
@@ -390,6 +389,12 @@ class Index:
             elif not mirror.points.has_gaps:
                 self._snapshot.put(mirror.to_arrays())
                 self._saved = size
+
+    def _drop_saved(self) -> None:
+        """Remove what is saved, under the lock: what is being saved meanwhile goes too."""
+        self._saved = 0
+        if self._snapshot is not None:
+            self._snapshot.drop()
 
     def _next_mirror(self) -> Mirror:
         mirror = Mirror(self.query_embedder.identities)

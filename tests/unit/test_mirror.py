@@ -493,39 +493,79 @@ def test_words_that_do_not_fit_together_are_read_anew(part: str, database: Datab
     assert_same(mirrored, exact, np.ones(8, np.float32), SparseVector((1,), (1.0,)), Where())
 
 
+def test_what_is_of_another_embedder_does_not_stay(
+    database: Database, kept: SnapshotFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Start: a saved mirror that nobody can use is removed, since nobody removes from it what is erased."""
+    over(database).put(FACTS, many(3))
+    make_searcher(over(database), EMBEDDER, ManualClock(), snapshot=kept).index.warm()
+    assert kept.read() is not None
+    monkeypatch.setattr(index, "SAVED_FROM", 100)
+
+    make_searcher(over(database), HashEmbedder(dimensions=8, model="other"), ManualClock(), snapshot=kept).index.warm()
+
+    assert kept.read() is None
+
+
+def test_a_mirror_whose_file_was_removed_is_saved_again(database: Database, kept: SnapshotFile) -> None:
+    """End: what came and was erased in between costs the file, and not the next process its start."""
+    exact = over(database)
+    exact.put(FACTS, many(3))
+    asking = make_searcher(over(database), EMBEDDER, ManualClock(), snapshot=kept)
+    asking.index.warm()
+    (brief,) = many(1, first=3)
+    exact.put(FACTS, [brief])
+    exact.erase(FACTS, [brief.memory.point_id])
+    asking.index.follow()
+    assert kept.read() is None
+
+    asking.index.save()
+
+    assert len((kept.read() or {})["points"]) == 3
+
+
+def changed(data: st.DataObject, store: SqlStore) -> None:
+    """Do one thing to a store: two in five times a memory is erased."""
+    points = [mark.point_id for mark in store.marks(FACTS, Where())[0]]
+    match data.draw(st.sampled_from(["put", "vector", "erase", "erase all", "erase", "nothing"])):
+        case "put":
+            store.put(FACTS, data.draw(entries()))
+        case "vector" if points:
+            store.set_vectors(FACTS, {data.draw(st.sampled_from(points)): {DENSE: data.draw(ROW)}})
+        case "erase" if points:
+            store.erase(FACTS, [data.draw(st.sampled_from(points))])
+        case "erase all":
+            store.erase(FACTS, points[len(points) // 2 :])
+        case _:
+            pass
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_saved_mirror_is_used_as_far_as_it_is_the_stores(data: st.DataObject) -> None:
     """Start: whatever was written, erased or put in the store's place since, every search finds what exact search does.
 
-    Bytes: of what was erased nothing is left in the file.
+    Bytes: of what was erased nothing is left in the file, whether it was erased before a start, after it, or so much of
+    it that the file is of no use; whether or not the process saves.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "SAVED_FROM", 1)
         kept = SnapshotFile(Path(folder) / "mirror.npz")
         stores = []
         with closing(Sqlite(IN_MEMORY)) as first, closing(Sqlite(IN_MEMORY)) as second:
-            for database in (first, second):
+            for number, database in enumerate((first, second)):
                 stores.append(over(database))
-                stored = {entry.memory.point_id: entry for entry in data.draw(entries())}
+                stored = {entry.memory.point_id: entry for entry in data.draw(entries()) + many(8, first=9 * number)}
                 stores[-1].put(FACTS, list(stored.values()))
             for _ in range(data.draw(st.integers(1, 4))):
                 exact = data.draw(st.sampled_from(stores))
-                points = [mark.point_id for mark in exact.marks(FACTS, Where())[0]]
-                match data.draw(st.sampled_from(["put", "vector", "erase", "nothing"])):
-                    case "put":
-                        exact.put(FACTS, data.draw(entries()))
-                    case "vector" if points:
-                        exact.set_vectors(FACTS, {data.draw(st.sampled_from(points)): {DENSE: data.draw(ROW)}})
-                    case "erase" if points:
-                        exact.erase(FACTS, [data.draw(st.sampled_from(points))])
-                    case _:
-                        pass
+                changed(data, exact)
+                patch.setattr(index, "SAVED_FROM", data.draw(st.sampled_from([1, 1, ALL])))
                 mirrored = over(exact.database)
                 make_searcher(mirrored, EMBEDDER, ManualClock(), snapshot=kept).index.warm()
-                assert_same(mirrored, exact, data.draw(ROW), data.draw(WORDS), Where())
-                exact.searched_by = None
-                saved = kept.read()
-                if saved is not None:
-                    there = {mark.point_id for name in (FACTS, EVENTS) for mark in exact.marks(name, Where())[0]}
-                    assert set(point_texts(saved["points"])) <= there
+                for _ in range(2):
+                    assert_same(mirrored, exact, data.draw(ROW), data.draw(WORDS), Where())
+                    saved = kept.read()
+                    if saved is not None:
+                        there = {mark.point_id for name in (FACTS, EVENTS) for mark in exact.marks(name, Where())[0]}
+                        assert set(point_texts(saved["points"])) <= there
+                    changed(data, exact)

@@ -8,24 +8,28 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from archives import unpack
 from disk import holding
 
 from memory_anchor.adapters.old_store import OldStore
+from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
 from memory_anchor.admin.upgrade import KeptSides
-from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope
+from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Scope, point_id
 from memory_anchor.domain.requests import requests
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.domain.where import Where
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
+from memory_anchor.recall import index
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings
 from memory_anchor.store.database import Sqlite
 from memory_anchor.store.index_follower import IndexFollower
 from memory_anchor.store.record_rows import SqlRecords
+from memory_anchor.testing import HashEmbedder
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
 SECRET = "swordfish-暗号-9931"
@@ -155,6 +159,33 @@ def test_a_database_put_aside_that_cannot_be_read_is_named(core: Core) -> None:
     certificate = purged(core)
 
     assert (certificate["clean"], certificate["still_in"]) == (False, [str(aside)])
+
+
+def test_what_searches_saved_goes_and_comes_back_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Purge: no byte of the file of the mirror, finished or cut off by a kill, has a name or the number of a purged
+    memory, neither when the certificate comes nor when the file is made again."""
+    monkeypatch.setattr(index, "SAVED_FROM", 1)
+    data, embedder = tmp_path / "data", HashEmbedder()
+    with DirectoryLock.acquire(data, role="test") as lock:
+        with closing(build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)) as core:
+            logged = core.anchor(HUMAN).log_event(f"The vault opened with {SECRET}", who=[SECRET])
+            for number in range(9):
+                core.anchor(HUMAN).log_event(f"Ferry {number} left at nine")
+        sought = (*signs(), UUID(point_id(logged.id, 1)).bytes)
+        with closing(build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)) as core:
+            core.services.searcher.index.warm()
+            for file in (SNAPSHOT_FILE, ROWS_FILE):
+                shutil.copy(data / SNAPSHOT_FILE, data / f".{file}.tmp")  # a process was killed while it saved
+            for file in (SNAPSHOT_FILE, f".{SNAPSHOT_FILE}.tmp", f".{ROWS_FILE}.tmp"):
+                assert all(sign in (data / file).read_bytes() for sign in (sought[0], sought[2]))
+
+            certificate = purged(core)
+
+            assert (certificate["clean"], certificate["failed"]) == (True, [])
+            assert not any(sign in path.read_bytes() for path in data.rglob("*npz*") for sign in sought)
+            assert core.anchor(HUMAN).search("when does the ferry leave").snippets
+        assert (data / SNAPSHOT_FILE).exists()
+        assert not any(sign in path.read_bytes() for path in data.rglob("*npz*") for sign in sought)
 
 
 @pytest.fixture
