@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,12 +11,16 @@ import pytest
 
 from memory_anchor.base.json_schema import schema_of
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.model import Memory, MemoryType
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.domain.requests.fields import BaseRequest, Moment, tool_schema
 from memory_anchor.extensions.transfer.requests import ImportedLine
 from memory_anchor.front.cli import care, memories
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.table import ROWS
+from memory_anchor.process.wiring import Core
+from memory_anchor.use_cases.memory import MemoryAnchor
+from memory_anchor.use_cases.writes import CARRIED
 
 COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
 
@@ -47,6 +52,27 @@ def test_what_is_wrong_is_said_in_one_sentence(request_type: type[BaseRequest], 
         request_type.read(given, "save")
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+def test_every_field_that_a_request_and_a_memory_share_is_decided_on(anchor: MemoryAnchor, core: Core) -> None:
+    """Writes: it is carried over as it was given, or first made out; a new one belongs to one of both."""
+    given: dict[str, Any] = {"author": "ann", "content": "The ferry left at nine", "importance": 0.25, "key": "ferry"}
+    given |= {"sentiment": -0.5, "tags": ("sea",), "type": MemoryType.EPISODE, "ttl_days": 9, "where": "pier 4"}
+    made_out = {"confidence", "layer", "scope", "visibility", "when", "who"}
+    shared = {field.name for field in fields(Memory)}
+    shared &= asks.SaveMemory.model_fields.keys() | asks.LogEvent.model_fields.keys()
+    assert (shared & CARRIED, shared - CARRIED) == (given.keys(), made_out)
+
+    logged = anchor.log_event(**given)
+    kept = anchor.save_memory(**{name: given[name] for name in given.keys() - {"ttl_days", "where", "type"}})
+
+    for outcome, names in ((logged, given.keys()), (kept, given.keys() - {"ttl_days", "where", "type"})):
+        memory = core.services.records.read(outcome.id or "", None)
+        tags = tuple(tag.name for tag in memory.tags)
+        assert {name: tags if name == "tags" else getattr(memory, name) for name in names} == {
+            name: given[name] for name in names
+        } | {"author": memory.author}
+        assert "ann" in memory.who
 
 
 def test_values_leave_in_one_kind() -> None:
