@@ -211,6 +211,6 @@ def machine(
 
     monkeypatch.setenv("HOME", str(tmp_path / "adopter"))
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(core.data_dir))
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     return Machine(tmp_path / "adopter", core, run)

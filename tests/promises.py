@@ -194,6 +194,12 @@ PROMISES: dict[str, Held] = {
         "Adopting and asking never embed a passage": (
             "test_session_meaning::test_nothing_is_embedded_by_adopting_or_asking_and_requests_go_first",
         ),
+        "A database with a log (WAL: opencode, Goose)": (
+            "test_agent_readers::test_a_database_is_read_while_its_client_writes_and_nothing_of_it_changes",
+            "test_agent_readers::test_what_a_client_has_only_in_its_log_is_read_and_the_log_is_left",
+            "test_agent_readers::test_a_database_without_a_log_that_changes_meanwhile_is_read_again",
+            "memory_anchor.adapters.client_database.TRIES=3",
+        ),
         "Passages are never sent to an embedder": (
             "test_session_meaning::test_transcripts_go_to_no_embedder_behind_an_api",
         ),

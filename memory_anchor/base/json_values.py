@@ -121,6 +121,27 @@ def records(value: Json) -> list[Record]:
     return [record(item) for item in items(value)]
 
 
+def inside(given: Json, *names: str) -> Json:
+    """Return what stands below these names in another program's value; None where there is none.
+
+    >>> inside({"uri": {"path": "/w"}}, "uri", "path"), inside({"uri": 3}, "uri", "path")
+    ('/w', None)
+    """
+    for name in names:
+        given = given.get(name) if isinstance(given, Mapping) else None
+    return given
+
+
+def string(given: Json, *names: str) -> str:
+    """Return the text that stands below these names, or ""."""
+    return found if isinstance(found := inside(given, *names), str) else ""
+
+
+def objects(given: Json) -> list[Record]:
+    """Return the objects of what may be a list of some."""
+    return [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+
+
 def kind_of(value: object) -> str:
     """Return the kind of a value in JSON's words, for error messages.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from memory_anchor.extensions.extension import Extension
 
-NAMES = ("evaluation", "transfer", "service", "dashboard", "lorebook", "devices", "knowledge", "sessions", "prompts")
+NAMES: tuple[str, ...] = ("evaluation", "transfer", "service", "dashboard", "lorebook", "devices", "knowledge")
+NAMES += ("sessions", "prompts", "more_agents")
 """In the order of their commands in `memory-anchor --help`."""
 
 

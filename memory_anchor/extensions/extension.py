@@ -72,6 +72,8 @@ class Extension:
     """What the core may ask of an extension.
 
     commands: the words that its module `commands` registers (`register`); its module `rows` has its use cases (`ROWS`).
+    readers: agents whose sessions its modules of these names read (`extensions/sessions/agents.py` says how); it has
+    no use cases then.
     has_settings: its module `settings` has its groups of the settings file (`GROUPS`).
     start: begins its work in a process, None for nothing to begin.
     purged: called in the terminal after a human purged these ids.
@@ -79,6 +81,7 @@ class Extension:
 
     name: str
     commands: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
     has_settings: bool = False
     start: Callable[[Core], Running] | None = None
     purged: Callable[[Signer, Sequence[str]], None] = lambda *_: None
@@ -90,7 +93,7 @@ class Extension:
 
     def rows(self) -> Sequence[Row]:
         """Return its use cases in the table."""
-        rows: Sequence[Row] = self._module("rows").ROWS
+        rows: Sequence[Row] = () if self.readers else self._module("rows").ROWS
         return rows
 
     def settings(self) -> Mapping[str, type[Group]]:

@@ -63,15 +63,18 @@ def overview(found: Sequence[FoundSession]) -> list[dict[str, Json]]:
         own = [one for one in found if one.agent == agent and not one.problem]
         if own:
             times = [one.mtime_ns / 1e9 for one in own]
-            folders = {folder for one in own[:GLIMPSES_MAX] if (folder := _folder_of(one.path))}
+            folders = {folder for one in own[:GLIMPSES_MAX] if (folder := one.folder.encode() or _folder_of(one))}
             span: Record = {"first": min(times), "last": max(times), "projects": len(folders)}
-            rows.append({"agent": agent, "files": len(own), "bytes": sum(one.size for one in own), **span})
+            size = sum({one.path: one.file_bytes or one.size for one in own}.values())
+            rows.append({"agent": agent, "files": len(own), "bytes": size, **span})
     return rows
 
 
-def _folder_of(path: Path) -> bytes:
+def _folder_of(one: FoundSession) -> bytes:
+    if one.part:
+        return b""
     try:
-        with path.open("rb") as file:
+        with one.path.open("rb") as file:
             match = _CWD.search(file.read(GLIMPSE_BYTES))
     except OSError:
         return b""
@@ -112,7 +115,8 @@ def _let_go(archive: SessionsFile, here: set[str], choice: AdoptChoice, now: flo
     known = archive.sources()
     roots = [folder for folders in choice.places.values() for folder in folders if Path(folder).is_dir()]
     gone = [path for path in known if path not in here and path.startswith(tuple(roots)) and not Path(path).exists()]
-    archive.note_gone(gone, now)
+    closed = tuple(f"{path}#" for path in here)  # a database that cannot be read now has its sessions still
+    archive.note_gone([path for path in gone if not path.startswith(closed)], now)
     if keep == "always":
         return
     days = 0.0 if keep == "never" else float(keep)

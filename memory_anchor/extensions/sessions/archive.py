@@ -160,6 +160,15 @@ class SessionsFile(Sqlite):
         )
         return parts_of(rows[0][0])[0] if rows else None
 
+    def parts_of_session(self, agent: str, name: str) -> list[tuple[int, list[Part]]]:
+        """Return where each passage of a session begins, and its parts."""
+        rows = self.rows(
+            "select p.first, p.parts from passage p join session s on s.id = p.session "
+            "where s.agent = ? and s.name = ? order by p.first, p.id",
+            (agent, name),
+        )
+        return [(_int(first), parts_of(parts)) for first, parts in rows]
+
     def keep(self, files: Sequence[ReadFile]) -> None:
         """Store what was read of some files, all of it or nothing."""
 

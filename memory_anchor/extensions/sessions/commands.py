@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from memory_anchor.adapters.projects import PATH, Projects
 from memory_anchor.base.json_values import Json, Record, number, record, records, text
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound
 from memory_anchor.extensions.sessions import requests as asks
@@ -44,6 +45,7 @@ from memory_anchor.front.cli.shorthand import parse_time
 HELP = "Past sessions of the agents on this machine: search, list, show."
 SENTENCES = 20
 """How many files that could not be read are named."""
+JSONL = "jsonl"
 NOTHING = "nothing was adopted yet; `memory-anchor adopt` reads what is here"
 
 
@@ -63,6 +65,10 @@ def adopt(
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Not files whose path this matches; repeatable.")
     ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="With --format: where the files are.")] = None,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="jsonl", help="Of files of an agent not known here.")
+    ] = "",
     forget: Annotated[str, typer.Option(metavar="SESSION", help="Erase a session here, for good.")] = "",
     status: Annotated[bool, typer.Option("--status", help="Say what is read and what could not be.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing.")] = False,
@@ -76,7 +82,9 @@ def adopt(
     if forget:
         _forget(forget, as_json=json_)
         return
-    choice = _choice(only, since, exclude)
+    if format_ not in ("", JSONL) or (folder is not None) != bool(format_) or (folder and not folder.is_dir()):
+        raise BadInput("--format is read with a folder that is there; allowed is --format jsonl FOLDER")
+    choice = _choice(only, since, exclude, folder)
     found = choice.found()
     agents = overview(found)
     if not json_:
@@ -99,14 +107,32 @@ def adopt(
         print_dim(f"{len(report.problems)} files in part or not at all: `memory-anchor adopt --status`")
 
 
-def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None) -> AdoptChoice:
+def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None, folder: Path | None) -> AdoptChoice:
+    """Return what is to be read: all that is known here, or a folder and what was chosen before."""
     if unknown := next((name for name in only or () if name not in AGENTS), ""):
         raise BadInput(f"--only is {unknown[:40]!r}; allowed are {', '.join(AGENTS)}")
     begin = 0.0
     if since:
         at = datetime.fromisoformat(parse_time("since", since))
         begin = (at if at.tzinfo is not None else at.astimezone()).timestamp()
-    return AdoptChoice(places(os.environ, Path.home(), only or ()), begin, tuple(exclude or ()))
+    before = _chosen() or AdoptChoice({})
+    aliases = Projects(data_dir() / "projects.json", lambda: "").all().values()
+    projects = [Path(alias.removeprefix(PATH)) for names in aliases for alias in names if alias.startswith(PATH)]
+    chosen = before.places if folder else places(os.environ, Path.home(), only or (), [Path.cwd(), *projects])
+    if folder or not only or JSONL in only:
+        given = [str(folder.absolute())] if folder else []
+        chosen = {**chosen, JSONL: list(dict.fromkeys([*before.places.get(JSONL, ()), *given]))}
+    return AdoptChoice(chosen, begin or (before.since if folder else 0.0), tuple(exclude or ()))
+
+
+def _chosen() -> AdoptChoice | None:
+    if not (data_dir() / FILE).exists():
+        return None
+    archive = _opened()
+    try:
+        return AdoptChoice.stored(archive)
+    finally:
+        archive.close()
 
 
 def _agrees() -> bool:

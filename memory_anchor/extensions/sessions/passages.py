@@ -108,6 +108,11 @@ def clean_name(name: str) -> str:
     return cleaned(name).text
 
 
+def clean_id(name: str) -> str:
+    """Return the id of a session as it may be stored: a digest of one that holds a secret."""
+    return name if clean_name(name) == name else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]
+
+
 def bounded_result(output: str, *, failed: bool) -> list[str]:
     """Return a result whole, or its head and its tail.
 

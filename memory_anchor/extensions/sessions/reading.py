@@ -6,18 +6,18 @@ next one reads it again. The first batch is small, so that there are answers bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from pydantic_core import from_json
 
 from memory_anchor.base.files import read_own_file
 from memory_anchor.base.json_values import Json, Record, lenient
 from memory_anchor.domain.errors import BadInput, NotFound
-from memory_anchor.extensions.sessions.agents import FoundSession, reader
+from memory_anchor.extensions.sessions.agents import FoundSession, StoreReader, reader
 from memory_anchor.extensions.sessions.archive import KnownSource, ReadFile, ReadSession, SessionsFile
-from memory_anchor.extensions.sessions.passages import Cutter, clean_name, resume_at
-from memory_anchor.extensions.sessions.steps import Facts
+from memory_anchor.extensions.sessions.passages import Cutter, SessionPassage, clean_id, clean_name, resume_at
+from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
@@ -69,7 +69,9 @@ def look(
             progress(report)
             if not goes_on():
                 return report
-    archive.keep(batch)
+    opened = {str(one.path) for one in found if one.part}
+    mended = [path for path, _ in archive.problems() if path in opened]
+    archive.keep([*batch, *(ReadFile("", path, 0, 0, 0, "", ()) for path in mended)])
     progress(report)
     return report
 
@@ -85,6 +87,8 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     if found.problem:
         return read, 0
     own = reader(found.agent)
+    if isinstance(own, StoreReader):
+        return read, _read_whole(archive, own, found, read)
     resume = known.resume if own.GROWS and known is not None and known.resume < found.size else 0
     try:
         raw = read_own_file(found.path, most=FILE_BYTES_MAX, start=max(0, resume - 1))
@@ -95,20 +99,51 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     facts.file = found.path.stem
     lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=own.SKIPPED)
     cutter = Cutter()
-    passages = list(cutter.cut(own.steps(lines, facts)))
+    passages = _cut(cutter, own.steps(lines, facts), found, facts)
     if resume and not (raw.startswith(b"\n") and passages and passages[0].parts[0] == archive.part_at(path, resume)):
         return read_file(archive, found, None)  # it was rewritten
-    for passage in passages:
-        passage.at = passage.at or found.mtime_ns / 1e9
-    facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))
     if passages:
-        facts.name = facts.name or facts.file
         read.sessions = [ReadSession(facts, passages, resume, cutter.ended)]
         read.resume = resume_at(passages)
     else:
         read.resume = resume
     read.problem = lines.problem or ("" if passages or resume or not raw.strip() else UNREAD)
     return read, len(raw)
+
+
+def _cut(cutter: Cutter, steps: Iterable[TranscriptStep], found: FoundSession, facts: Facts) -> list[SessionPassage]:
+    passages = list(cutter.cut(iter(steps)))
+    for passage in passages:
+        passage.at = passage.at or found.mtime_ns / 1e9
+    facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))
+    facts.name, facts.parent = clean_id(facts.name or facts.file), clean_id(facts.parent)
+    return passages
+
+
+def _read_whole(archive: SessionsFile, own: StoreReader, found: FoundSession, read: ReadFile) -> int:
+    """Read a session that changed, and store it from the first passage that is another one; return its characters.
+
+    Its client may have changed a message in place, so nothing says where to read on; what stays keeps its vectors.
+    """
+    facts, cutter = Facts(file=found.part or found.path.stem, cwd=found.folder), Cutter()
+    try:
+        steps = [replace(step, offset=number) for number, step in enumerate(own.whole(found, facts))]
+    except (BadInput, NotFound) as error:
+        read.problem = str(error)
+        return 0
+    passages = _cut(cutter, steps, found, facts)
+    stored = archive.parts_of_session(found.agent, facts.name)
+    pairs = enumerate(zip(passages, stored, strict=False))
+    unlike = (number for number, (one, was) in pairs if (one.first, one.parts) != was)
+    same = next(unlike, min(len(passages), len(stored)))
+    while 0 < same < len(passages) and passages[same - 1].first == passages[same].first:
+        same -= 1  # pieces of one step go together
+    begin = passages[same].first if same < len(passages) else len(steps)
+    ended = cutter.ended | {a.call: a for one in passages[:same] for a in one.actions if a.exit is not None}
+    if passages:
+        read.sessions = [ReadSession(facts, passages[same:], begin, ended)]
+    read.problem = facts.problem or ("" if passages or stored else UNREAD)
+    return sum(len(step.text) for step in steps)
 
 
 def _value(line: bytes) -> Json:

@@ -61,7 +61,8 @@ class TranscriptStep:
 @dataclass(slots=True)
 class Facts:
     """What is known of a session; its reader fills it in. leaf: the id of its newest message. file: the name of its
-    file, without the ending. summaries: by the message that they describe, which may be another session's."""
+    file, without the ending. summaries: by the message that they describe, which may be another session's. problem:
+    what of it could not be read, "" for nothing."""
 
     name: str = ""
     cwd: str = ""
@@ -70,6 +71,7 @@ class Facts:
     parent: str = ""
     leaf: str = ""
     file: str = ""
+    problem: str = ""
     summaries: dict[str, str] = field(default_factory=dict)
 
 

@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from memory_anchor.base.json_values import Json, Record
-from memory_anchor.extensions.sessions.steps import (
-    Facts,
-    Lines,
-    TranscriptStep,
-    called,
-    resulted,
-    said,
-    seconds,
-    text_of,
-)
+from memory_anchor.base.json_values import Json, Record, inside, objects, string
+from memory_anchor.extensions.more_agents.stores import spoken, tool
+from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, resulted, seconds, text_of
 
 PATTERN = "session-*.jsonl"
 SKIPPED = (b'{"$set":{"lastUpdated"',)
@@ -34,13 +26,10 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
     seen: set[str] = set()
     for offset, line in lines:
-        change = line.get("$set")
-        repeated = change.get("messages") if isinstance(change, Mapping) else None
-        if isinstance(name := line.get("sessionId"), str):
-            facts.name = facts.name or name
-        for message in repeated if isinstance(repeated, list) else [line]:
-            if isinstance(message, Mapping):
-                yield from _steps_of(message, facts, seen, offset)
+        repeated = inside(line.get("$set"), "messages")
+        facts.name = facts.name or string(line, "sessionId")
+        for message in objects(repeated) if isinstance(repeated, list) else [line]:
+            yield from _steps_of(message, facts, seen, offset)
 
 
 def _steps_of(message: Record, facts: Facts, seen: set[str], offset: int) -> Iterator[TranscriptStep]:
@@ -52,23 +41,17 @@ def _steps_of(message: Record, facts: Facts, seen: set[str], offset: int) -> Ite
         facts.cwd = facts.cwd or _folder_in(text)
     elif text.strip() and name not in seen:
         seen.add(name)
-        yield from said("user" if role == "user" else "agent", text, at, offset)
-    calls = message.get("toolCalls")
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, Mapping) and (id := str(call.get("id"))) not in seen:
+        yield from spoken(role, text, at, offset)
+    for call in objects(message.get("toolCalls")):
+        if (id := str(call.get("id"))) not in seen:
             seen.add(id)
-            yield called(str(call.get("name", "")), call.get("args"), at=at, offset=offset, call=id)
+            yield tool(string(call, "name"), call.get("args"), at=at, offset=offset, call=id)
             failed = call.get("status") == "error"
             yield resulted(_output(call.get("result")), at=at, offset=offset, call=id, exit=int(failed))
 
 
 def _output(result: Json) -> str:
-    parts = (
-        [part.get("functionResponse") for part in result if isinstance(part, Mapping)]
-        if isinstance(result, list)
-        else []
-    )
-    responses = [part.get("response") for part in parts if isinstance(part, Mapping)]
+    responses = [inside(part, "functionResponse", "response") for part in objects(result)]
     return "\n".join(str(one.get("output") or one.get("error") or "") for one in responses if isinstance(one, Mapping))
 
 

@@ -1,0 +1,87 @@
+"""Cursor: `User/globalStorage/state.vscdb`, where each conversation is a row, and each of its messages ("bubbles").
+
+`composerData:ID` names its messages in their order, older ones hold them; `bubbleId:ID:BUBBLE` has what was said
+(type 1 a person, 2 the model) or the call of a tool, its arguments and result as JSON in texts. Its folder stands in
+one of four places, by version. Not read: chats from before 2025 in `workspaceStorage`, which have no times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from memory_anchor.adapters.client_database import Select, queried
+from memory_anchor.base.json_values import Json, inside, objects, string
+from memory_anchor.extensions.more_agents.stores import Listed, configs, sessions_in, spoken, tool, value
+from memory_anchor.extensions.sessions.agents import FoundSession
+from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resulted, seconds
+
+AGENT = "cursor"
+ROLES = {1: "user", 2: "agent"}
+
+
+def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
+    return [folder / "Cursor" / "User" / "globalStorage" for folder in configs(env, home)]
+
+
+def found(root: Path) -> Iterator[FoundSession]:
+    return sessions_in(AGENT, root, "state.vscdb", _listed)
+
+
+def _listed(select: Select) -> Listed:
+    folders: dict[str, str] = {}
+    for row in select("select value from ItemTable where key = 'composer.composerHeaders'"):
+        for one in objects(inside(value(row["value"], Facts()), "allComposers")):
+            folders[string(one, "composerId")] = string(one, "workspaceIdentifier", "uri", "fsPath")
+    rows = select(
+        "select substr(key, 14) id, json_extract(value, '$.lastUpdatedAt', '$.createdAt', "
+        "'$.workspaceIdentifier.uri.fsPath') head, "
+        "coalesce(json_array_length(value, '$.fullConversationHeadersOnly'), 0) "
+        "+ coalesce(json_array_length(value, '$.conversation'), 0) n "
+        "from cursorDiskKV where key >= 'composerData:' and key < 'composerData;' and json_valid(value)"
+    )
+    for row in rows:
+        id, head = str(row["id"]), value(row["head"], Facts())
+        changed, began, folder = head if isinstance(head, list) else (None, None, None)
+        if row["n"]:
+            yield id, int(row["n"]), changed or began, str(folder or folders.get(id, ""))
+
+
+def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
+    head, bubbles = queried(found.path, lambda select: _rows(select, found.part))
+    composer = value(head, facts)
+    facts.name, facts.title = found.part, string(composer, "name")
+    facts.parent = string(composer, "subagentInfo", "parentComposerId")
+    held = objects(inside(composer, "conversation"))
+    for header in held or objects(inside(composer, "fullConversationHeadersOnly")):
+        bubble = header if held else value(bubbles.get(string(header, "bubbleId")), facts)
+        uri = string(dict(enumerate(uris)).get(0)) if isinstance(uris := inside(bubble, "workspaceUris"), list) else ""
+        facts.cwd = facts.cwd or string(bubble, "workspaceProjectDir") or unquote(urlsplit(uri).path)
+        yield from _steps(bubble, header.get("type"), seconds(inside(bubble, "createdAt")))
+
+
+def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json]]:
+    first, last = f"bubbleId:{id}:", f"bubbleId:{id};"
+    head = next(iter(select("select value from cursorDiskKV where key = ?", (f"composerData:{id}",))), {})
+    rows = select("select key, value from cursorDiskKV where key >= ? and key < ?", (first, last))
+    return head.get("value"), {str(row["key"]).removeprefix(first): row["value"] for row in rows}
+
+
+def _steps(bubble: Json, kind: Json, at: float) -> Iterator[TranscriptStep]:
+    role = ROLES.get(int(kind)) if isinstance(kind := inside(bubble, "type") or kind, int) else None
+    if role and not (inside(bubble, "isSimulated") or inside(bubble, "isDisplayOnly")):
+        yield from spoken(role, string(bubble, "text"), at)
+    former = inside(bubble, "toolFormerData")
+    if not (name := string(former, "name")):
+        return
+    call, status = string(former, "toolCallId") or string(bubble, "bubbleId"), string(former, "status")
+    yield tool(name, inside(former, "rawArgs") or inside(former, "params"), at=at, call=call)
+    result = string(former, "result")
+    if result or status in ("completed", "error"):
+        answer = value(result, Facts()) if result.startswith("{") else {"output": result}
+        output = next((said for key in ("output", "contents", "error") if (said := string(answer, key))), "")
+        code = inside(answer, "exitCodeV2") or inside(answer, "exitCode")
+        failed = "error" in (status, string(former, "additionalData", "status"))
+        exit = code if isinstance(code, int) else int(failed)
+        yield resulted(output or string(former, "error"), at=at, call=call, exit=exit)

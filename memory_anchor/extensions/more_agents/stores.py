@@ -1,0 +1,77 @@
+"""What the readers of this room share: the sessions of a database, JSON of a file or a text, names of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from memory_anchor.adapters.client_database import Select, queried
+from memory_anchor.base.files import read_own_file
+from memory_anchor.base.json_values import Json, Record, lenient
+from memory_anchor.domain.errors import BadInput, NotFound
+from memory_anchor.extensions.sessions.agents import FoundSession, files
+from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX, LONG, NO_JSON
+from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, called, said, seconds
+
+Listed = Iterator[tuple[str, int, Json, str]]
+"""Sessions of a database: id, a number that changes as it grows, when it changed, its folder."""
+_NAMES = {
+    **dict.fromkeys(("target_file", "relativeWorkspacePath"), "file_path"),
+    **dict.fromkeys(("oldString", "old_text", "before"), "old_string"),
+    **dict.fromkeys(("newString", "new_text", "after"), "new_string"),
+    **dict.fromkeys(("contents", "code_edit"), "content"),
+}
+_EDITOR = frozenset(("view", "write", "create", "str_replace", "insert", "undo_edit"))
+"""What editors take as `command`, and is none."""
+
+
+def configs(env: Mapping[str, str], home: Path) -> list[Path]:
+    """Return where desktop programs keep their settings, on Linux, macOS and Windows."""
+    windows = [Path(folder)] if (folder := env.get("APPDATA")) else []
+    return [Path(env.get("XDG_CONFIG_HOME") or home / ".config"), home / "Library" / "Application Support", *windows]
+
+
+def sessions_in(agent: str, root: Path, pattern: str, listed: Callable[[Select], Listed]) -> Iterator[FoundSession]:
+    """Yield the sessions of the databases in a folder; of one that cannot be read, the file with its problem."""
+    for file in files(agent, root, pattern, 1):
+        try:
+            rows = [] if file.problem else queried(file.path, lambda select: list(listed(select)))
+        except (BadInput, NotFound) as error:
+            rows, file = [], replace(file, problem=str(error))
+        if file.problem:
+            yield file
+        for id, size, at, folder in rows:
+            changed = int(seconds(at) * 1e9)
+            yield FoundSession(agent, file.path, size, changed, part=id, folder=folder, file_bytes=file.size)
+
+
+def document(path: Path) -> Json:
+    """Return the value of a JSON file. Raises BadInput: it is none, or too long; NotFound."""
+    try:
+        return lenient(read_own_file(path, most=FILE_BYTES_MAX))
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path.name} is no JSON: it is being written, was cut off, or is damaged") from None
+
+
+def value(given: Json, facts: Facts) -> Json:
+    """Return the value of a JSON text, or what is there instead of a text; None for damage, which is noted."""
+    try:
+        return lenient(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        facts.problem = NO_JSON if given else LONG
+        return None
+
+
+def spoken(role: Json, text: str, at: float, offset: int = 0) -> Iterable[TranscriptStep]:
+    """Return what the user said, or the agent."""
+    return said("user" if role == "user" else "agent", text, at, offset)
+
+
+def tool(name: str, given: Json, *, at: float, call: str = "", offset: int = 0) -> TranscriptStep:
+    """Return a call. given: its arguments by name, or JSON of them; renamed as other agents name them."""
+    given = value(given, Facts()) or {"input": given} if isinstance(given, str) else given
+    named: Record = {_NAMES.get(key, key): one for key, one in given.items()} if isinstance(given, Mapping) else {}
+    if named.get("command") in _EDITOR and "path" in named:
+        named = {key: one for key, one in named.items() if key != "command"}
+    return called(name, named, at=at, offset=offset, call=call)

@@ -1,0 +1,432 @@
+"""What every reader of agents' sessions promises, whatever its agent writes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentkit import OLDER, SUB_AGENTS, WRITERS, Act, Story, cline_tasks, opencode_files, opencode_id
+from sessionkit import Machine, id_of
+
+from memory_anchor.adapters.client_database import queried
+from memory_anchor.domain.errors import BadInput
+from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.sessions.adopting import look_again
+from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, StoreReader, reader
+from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
+from memory_anchor.extensions.sessions.steps import Facts
+from memory_anchor.runtime.wire import Preamble
+from memory_anchor.testing import human_of, signed_call
+
+ACTS: tuple[Act, ...] = (
+    ("user", "Why does the station import of the zeppelin fail?"),
+    ("agent", "I run the tests first."),
+    ("run", "make test-stations", "ImportError: no StationGrid\nmake: *** Error 2", 2),
+    ("edit", "a.py", "x = 1", "x = 2"),
+    ("agent", "Because the names have umlauts, we read them as latin-1."),
+)
+MORE: tuple[Act, ...] = (
+    ("user", "And what of the walrus table?"),
+    ("agent", "It needs no change, walruses have none."),
+)
+SHOWN = [
+    *[("user", ACTS[0][1]), ("agent", ACTS[1][1]), ("call", "make test-stations"), ("result", ACTS[2][2])],
+    *[("call", "a.py\n- x = 1\n+ x = 2"), ("result", "ok"), ("agent", ACTS[4][1])],
+]
+STORES = tuple(agent for agent in AGENTS if isinstance(reader(agent), StoreReader))
+DATABASES = {
+    "cursor": ".config/Cursor/User/globalStorage/state.vscdb",
+    "opencode": ".local/share/opencode/opencode.db",
+    "goose": ".local/share/goose/sessions/sessions.db",
+}
+SECRET = "sk-ant-api03-" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5z" * 2 + "AA"
+
+
+def test_every_reader_is_held_to_this() -> None:
+    """Rule readers: an agent without a story here would be read and promise nothing."""
+    assert tuple(WRITERS) == AGENTS
+
+
+@pytest.fixture
+def adopt(machine: Machine) -> Callable[[str], Any]:
+    def adopted(agent: str) -> Any:
+        if agent == "jsonl":
+            return machine.adopt("--format", "jsonl", str(machine.home / "exports"))
+        return machine.adopt()
+
+    return adopted
+
+
+def written(agent: str, machine: Machine, *stories: Story) -> None:
+    machine.home.mkdir(parents=True, exist_ok=True)
+    WRITERS[agent](machine.home, *stories)
+
+
+def name_of(agent: str, machine: Machine, name: str = "harbour") -> str:
+    """Return the id under which a story is listed; aider gives none."""
+    if agent == "aider":
+        listed = machine.json("sessions", "list")["sessions"]
+        return str(listed[-1 if name == "harbour" else 0]["session"])
+    return opencode_id(name)[:16] if agent == "opencode" else id_of(name)
+
+
+def shown(machine: Machine, session: str) -> list[tuple[str, str]]:
+    """Return the parts of a session's passages, in order, as they are kept."""
+    rows = machine.rows(
+        f"select p.parts from passage p join session s on s.id = p.session where s.name = '{session}' "  # noqa: S608
+        "order by p.first, p.id"
+    )
+    return [(kind, text) for (parts,) in rows for kind, text in json.loads(parts)]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_who_said_and_ran_what_is_read_with_its_folder_and_day(
+    agent: str, machine: Machine, adopt: Callable[[str], Any]
+) -> None:
+    """Rule readers: the same story is the same passages, whichever agent wrote it."""
+    written(agent, machine, Story("harbour", ACTS, title="Stations"))
+
+    assert adopt(agent)["problems"] == []
+
+    name = name_of(agent, machine)
+    parts = [(kind, text.strip()) for kind, text in shown(machine, name)]
+    if agent == "aider":  # Markdown for people: edits stand in what was said, and no output is kept
+        parts = [part for part in parts if part != ("call", "edit a.py\n- x = 1\n\n+ x = 2")]
+        assert [parts[n] for n in (0, 1, 2)] == [SHOWN[n] for n in (0, 1, 2)] and parts[-1] == SHOWN[-1]
+    else:
+        plain = [(kind, text.partition(" ")[2] if text.endswith("+ x = 2") else text) for kind, text in parts]
+        plain = [(kind, text.removeprefix("Exit code 2\n")) for kind, text in plain if text != "ok"]
+        assert plain == [part for part in SHOWN if part[1] != "ok"]
+    (one,) = machine.json("sessions", "list")["sessions"]
+    assert one["agent"] == agent and one["began"].startswith("2026-03-02T09:0")
+    assert one["folder"] == (str(machine.home) if agent == "aider" else "/w/tidepool")
+    assert machine.json("adopt", "--status")["problems"] == []
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_command_has_its_exit_and_an_edit_both_its_spans(
+    agent: str, machine: Machine, adopt: Callable[[str], Any]
+) -> None:
+    """Rule actions: what the act's own hooks and a handoff need."""
+    written(agent, machine, Story("harbour", ACTS))
+    adopt(agent)
+
+    ((command, code),) = machine.rows("select text, exit from action where kind = 'command'")
+    ((path, old, new),) = machine.rows("select path, old, new from action where kind = 'edit'")
+
+    assert command == "make test-stations" and (code or (0 if agent != "aider" else 1)) > 0
+    assert (path, old.strip(), new.strip()) == ("a.py", "x = 1", "x = 2")
+    assert "station import of the zeppelin" in machine.json("handoff", name_of(agent, machine))["text"]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_session_that_grew_is_read_on_and_nothing_twice(
+    agent: str, machine: Machine, adopt: Callable[[str], Any]
+) -> None:
+    """Rule index: ids and what was there stay, what is new is found; a look at nothing new reads nothing."""
+    story = Story("harbour", [*ACTS, ("agent", "padding " * 200)])
+    written(agent, machine, story, Story("other", MORE[:1]))
+    adopt(agent)
+    first = shown(machine, name_of(agent, machine))
+    kept = machine.rows("select id from passage order by id limit 1")
+
+    assert adopt(agent)["read"] == 0
+    story.acts = [*story.acts, *MORE]
+    written(agent, machine, story, Story("other", MORE[:1]))
+    assert adopt(agent)["read"] in (1, 2)
+
+    parts = shown(machine, name_of(agent, machine))
+    assert parts[: len(first) - 1] == first[:-1] and len(parts) == len(first) + 2
+    assert len(machine.json("sessions", "list")["sessions"]) == 2
+    assert agent not in STORES or machine.rows("select id from passage order by id limit 1") == kept
+    assert machine.texts("walruses have none")
+
+
+@pytest.mark.parametrize("agent", sorted(SUB_AGENTS))
+def test_a_sub_agent_is_a_session_of_its_own(agent: str, machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule readers: what it did stands apart, with its parent's id, and is no newest session to hand over."""
+    written(agent, machine, Story("harbour", ACTS), Story("looker", MORE, part_of="harbour"))
+    adopt(agent)
+
+    parents = {one["session"]: one.get("parent", "") for one in machine.json("sessions", "list")["sessions"]}
+
+    harbour, looker = name_of(agent, machine), name_of(agent, machine, "looker")
+    assert parents == {harbour: "", looker: harbour}
+    assert shown(machine, looker) == [("user", MORE[0][1]), ("agent", MORE[1][1])]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_secret_of_any_field_reaches_the_disk(agent: str, machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule cleaning x readers: said, run, printed, edited, in a title and in a path."""
+    acts: list[Act] = [
+        ("user", f"Use {SECRET} please. <private>the blue heron sleeps</private>"),
+        ("run", f"export TOKEN={SECRET}", f"{'x y ' * 97}{SECRET} {'z ' * 400} password: Kestrel!42bcdfgk", 1),
+        ("edit", "a.env", f"KEY={SECRET}", "KEY="),
+        ("agent", f"It is AKIA{'Q3R7' * 4}, and the zeppelin flies."),
+    ]
+    written(agent, machine, Story("harbour", acts, cwd=f"/w/ghp_{'a1B2' * 9}", title=f"About {SECRET}"))
+    adopt(agent)
+
+    held = b"".join(file.read_bytes() for file in machine.files()).decode("utf-8", "replace")
+
+    assert machine.texts("zeppelin flies")
+    for secret in (SECRET[:40], SECRET[13:40], "Kestrel!42", "ghp_a1B2", "blue heron", "AKIAQ3R7"):
+        assert secret not in held
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_forgotten_session_stays_away_while_its_neighbours_stay(
+    agent: str, machine: Machine, adopt: Callable[[str], Any]
+) -> None:
+    """Rule forget x readers: also where both are rows of one file, and the forgotten one goes on."""
+    story = Story("harbour", ACTS)
+    written(agent, machine, story, Story("other", MORE))
+    adopt(agent)
+
+    assert machine.json("adopt", "--forget", name_of(agent, machine))["passages"] > 0
+    story.acts = [*ACTS, ("agent", "And on it goes, StationGrid and all.")]
+    written(agent, machine, story, Story("other", [*MORE, ("user", "Thanks, walrus.")]))
+    adopt(agent)
+
+    assert machine.texts("StationGrid zeppelin") == [] and machine.texts("Thanks, walrus")
+    assert b"StationGrid" not in b"".join(file.read_bytes() for file in machine.files())
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_purge_takes_the_sessions_that_repeat_a_text(
+    agent: str, machine: Machine, adopt: Callable[[str], Any]
+) -> None:
+    """Rule purge x readers: no byte is left, and the client's own file brings none back."""
+    written(
+        agent, machine, Story("harbour", [*ACTS, ("agent", "The code is xylophone forty two.")]), Story("other", MORE)
+    )
+    adopt(agent)
+    human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(machine.home), cwd=str(machine.home))
+    asked: dict[str, Any] = {"ids": [], "text": "xylophone"}
+    seen = purge_digest(signed_call(machine.core, caller, "purge_preview", asked, human)["memories"])
+
+    assert signed_call(machine.core, caller, "purge", {**asked, "seen": seen}, human)["clean"] is True
+    adopt(agent)
+
+    assert machine.texts("xylophone forty two") == [] and machine.texts("walruses have none")
+    assert all(b"xylophone" not in file.read_bytes() for file in machine.files())
+
+
+DAMAGED: dict[str, tuple[str, bytes]] = {
+    **{agent: (path, b"SQLite format 3\x00" + b"\xff" * 4_000) for agent, path in DATABASES.items()},
+    "cline": (f".cline/data/sessions/{id_of('other')}/{id_of('other')}.messages.json", b'{"messages": [{"role": "us'),
+    "aider": (".aider.chat.history.md", b"no chat was ever started here\n"),
+}
+
+
+@pytest.mark.parametrize("agent", STORES)
+def test_damage_is_one_line_and_loses_nothing(agent: str, machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule failures: what was read stays, also under `keep: never`; once it is mended nothing is said any more."""
+    stories = (Story("harbour", ACTS), Story("other", MORE))
+    written(agent, machine, *stories)
+    adopt(agent)
+    name, content = DAMAGED[agent]
+    path = machine.home / name
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    adopt(agent)
+
+    (problem,) = machine.json("adopt", "--status")["problems"]
+    archive = SessionsFile(machine.core.data_dir / FILE)
+    if agent != "aider":  # whose file is another one now
+        look_again(archive, machine.core.clock.now(), keep="never", wait=lambda: None)
+    archive.close()
+
+    assert problem["path"].startswith(str(path)) and len(problem["problem"]) < 200
+    assert machine.texts("StationGrid") and machine.texts("walruses have none")
+    path.write_bytes(whole)
+    adopt(agent)
+    assert machine.json("adopt", "--status")["problems"] == []
+
+
+@pytest.mark.parametrize("agent", STORES)
+def test_values_of_another_shape_cost_themselves(agent: str, tmp_path: Path) -> None:
+    """Rule failures: a format that changed is never a crash."""
+    own, odd = reader(agent), [None, 3, "x", [], {}, [None], {"text": 3, "content": {"type": []}}, {"role": {}}]
+    assert isinstance(own, StoreReader)
+    WRITERS[agent](tmp_path, Story("harbour", ACTS))
+    if agent in DATABASES:
+        path = tmp_path / DATABASES[agent]
+        updates = {
+            "cursor": "update cursorDiskKV set value = ? where key like 'bubbleId:%'",
+            "opencode": "update part set data = ?",
+            "goose": "update messages set content_json = ?, metadata_json = ?1",
+        }
+        for value in odd:
+            with closing(sqlite3.connect(path)) as db:
+                db.execute(updates[agent], (json.dumps(value),))
+                db.commit()
+            for found in own.found(path.parent):
+                assert all(step.kind != "result" for step in own.whole(found, Facts()))
+    for folder in (home / "x" for home in (tmp_path / f"{n}" for n in range(len(odd)))):
+        folder.mkdir(parents=True)
+        value = odd[int(folder.parent.name)]
+        for name in ("a.messages.json", "ui_messages.json"):
+            (folder / name).write_text(json.dumps({"messages": value} if name[0] == "a" else value))
+            if agent == "cline":
+                assert list(own.whole(FoundSession(agent, folder / name, 1, 1), Facts())) == []
+
+
+@pytest.mark.parametrize("agent", sorted(OLDER))
+def test_what_an_agent_wrote_before_is_read_too(agent: str, machine: Machine) -> None:
+    """Rule readers: older releases' files give the same passages."""
+    OLDER[agent](machine.home, Story("harbour", ACTS, title="Stations"))
+    machine.adopt()
+
+    parts = shown(machine, name_of(agent, machine))
+    told = [part for part in parts if part[0] in ("user", "agent")]
+
+    assert told == [part for part in SHOWN if part[0] in ("user", "agent")]
+    assert ("call", "make test-stations") in parts and any(
+        "StationGrid" in text for kind, text in parts if kind == "result"
+    )
+    assert machine.rows("select exit from action where kind = 'command'") == [(None if agent == "cline" else 2,)]
+    assert machine.rows("select cwd from session") == [("/w/tidepool",)]
+
+
+def test_what_opencode_moved_into_its_database_is_read_once(machine: Machine) -> None:
+    """Rule index: the files that it leaves behind are not read beside it."""
+    opencode_files(machine.home, Story("harbour", ACTS), Story("left", MORE))
+    written("opencode", machine, Story("harbour", [*ACTS, *MORE]))
+
+    assert machine.adopt()["read"] == 2
+    assert len(shown(machine, name_of("opencode", machine))) == len(SHOWN) + 2
+
+
+def test_a_task_of_the_extension_has_the_folder_that_it_told_its_model(machine: Machine) -> None:
+    """Rule readers.cline: from the first request, whatever the person pastes."""
+    cline_tasks(machine.home, Story("harbour", [("user", "Current Working Directory (/w/else) it says"), *ACTS]))
+    machine.adopt()
+
+    assert machine.rows("select cwd from session") == [("/w/tidepool",)]
+
+
+# --- databases that a client has open ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", sorted(DATABASES))
+def test_a_database_is_read_while_its_client_writes_and_nothing_of_it_changes(agent: str, machine: Machine) -> None:
+    """Rule clients: no lock that it waits for, no file beside its own, its log as it was."""
+    written(agent, machine, Story("harbour", ACTS))
+    path = machine.home / DATABASES[agent]
+    table = "ItemTable" if agent == "cursor" else "session" if agent == "opencode" else "sessions"
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as client:
+        client.execute("create table own(x)")
+        client.execute("begin immediate")
+        client.execute("insert into own values ('not committed')")
+        before = {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+        assert machine.adopt()["problems"] == []
+        rows = queried(
+            path,
+            lambda select: (client.in_transaction and client.commit(), list(select("select count(*) n from own")))[1],
+        )
+        after = {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+
+    assert machine.texts("StationGrid") and rows[0]["n"] in (0, 1)
+    assert {name: before[name] for name in before if not name.endswith(("-journal", "-wal"))}.keys() <= after.keys()
+    at_rest = sorted(file.name for file in path.parent.iterdir())
+    assert queried(path, lambda select: list(select(f"select count(*) n from {table}")))[0]["n"] == 1  # noqa: S608
+    assert sorted(file.name for file in path.parent.iterdir()) == at_rest == [path.name]
+
+
+def test_what_a_client_has_only_in_its_log_is_read_and_the_log_is_left(machine: Machine) -> None:
+    """Rule clients: the newest rows of a running client are in the log, whose bytes stay."""
+    written("opencode", machine, Story("harbour", ACTS))
+    path = machine.home / DATABASES["opencode"]
+    with closing(sqlite3.connect(path)) as client:
+        client.execute("pragma wal_autocheckpoint = 0")
+        client.execute("update session set title = 'From the log'")
+        client.commit()
+        before = [path.read_bytes(), Path(f"{path}-wal").read_bytes()]
+        machine.adopt()
+        after = [path.read_bytes(), Path(f"{path}-wal").read_bytes()]
+
+    assert before == after and len(before[1]) > 0
+    assert machine.json("sessions", "list")["sessions"][0]["title"] == "From the log"
+
+
+def test_a_database_without_a_log_that_changes_meanwhile_is_read_again(tmp_path: Path) -> None:
+    """Rule clients: one moment, or a sentence; never half of two."""
+    path = tmp_path / "state.vscdb"
+    with closing(sqlite3.connect(path, isolation_level=None)) as client:
+        client.execute("create table t(x)")
+        client.execute("insert into t values (0)")
+        often, once = [0], [0]
+
+        def writes(count: list[int], most: int) -> list[Any]:
+            def body(select: Any) -> list[Any]:
+                rows = list(select("select x from t"))
+                if count[0] < most:
+                    count[0] += 1
+                    client.execute("update t set x = x + 1")
+                return rows
+
+            return queried(path, body)
+
+        assert writes(once, 1) == [{"x": 1}]
+        with pytest.raises(BadInput, match="being written"):
+            writes(often, 99)
+    assert often == [3]
+
+
+def test_a_link_and_a_stranger_s_database_are_not_opened(machine: Machine, tmp_path: Path) -> None:
+    """Rule failures: nothing outside the folder is opened."""
+    written("goose", machine, Story("harbour", ACTS))
+    path = machine.home / DATABASES["goose"]
+    path.rename(tmp_path / "elsewhere.db")
+    path.symlink_to(tmp_path / "elsewhere.db")
+    machine.adopt()
+
+    (problem,) = machine.json("adopt", "--status")["problems"]
+    assert "link" in problem["problem"] and machine.rows("select count(*) from session") == [(0,)]
+    with pytest.raises(BadInput, match="no regular file"):
+        queried(path, lambda select: None)
+
+
+# --- the neutral format -----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_lines_joins_what_was_chosen_and_stays_chosen(machine: Machine) -> None:
+    """Rule adopt x jsonl: an engine looks there too, and a later `adopt` without it does not drop it."""
+    written("codex", machine, Story("harbour", ACTS))
+    machine.adopt()
+    written("jsonl", machine, Story("other", MORE))
+    machine.adopt("--format", "jsonl", str(machine.home / "exports"))
+    machine.adopt()
+    written("jsonl", machine, Story("other", [*MORE, ("user", "And the pelican?")]))
+    archive = SessionsFile(machine.core.data_dir / FILE)
+    look_again(archive, machine.core.clock.now(), keep="always", wait=lambda: None)
+    archive.close()
+
+    assert machine.texts("pelican") and machine.texts("StationGrid")
+
+
+@pytest.mark.parametrize(
+    "words", [("--format", "jsonl"), ("--format", "xml", "."), (".",), ("--format", "jsonl", "/no/such")]
+)
+def test_a_format_and_its_folder_go_together(machine: Machine, words: tuple[str, ...]) -> None:
+    """Rule adopt: one without the other is a mistake that is named."""
+    done = machine.run("adopt", "--yes", *words)
+
+    assert done.exit_code == 2 and "--format jsonl FOLDER" in done.output
+
+
+def test_aider_is_found_in_the_projects_that_are_known(machine: Machine, project: Path) -> None:
+    """Rule adopt x projects: it writes where it was started, and nowhere that a home would tell."""
+    machine.core.projects.of(str(project))
+    WRITERS["aider"](machine.home, Story("harbour", ACTS))
+    (machine.home / ".aider.chat.history.md").rename(project / ".aider.chat.history.md")
+    machine.adopt()
+
+    (one,) = machine.json("sessions", "list")["sessions"]
+    assert one["agent"] == "aider" and one["folder"] == str(project)
