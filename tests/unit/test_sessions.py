@@ -202,6 +202,18 @@ def test_a_forgotten_session_is_erased_and_never_read_again(machine: Machine) ->
     assert b"StationGrid" not in left and b"stationgrid" not in left
 
 
+def test_no_word_of_a_forgotten_session_is_left_beside_the_others(machine: Machine) -> None:
+    """Rule forget: the index has words too, in segments that other sessions share."""
+    machine.keeps(harbour("other", "/w/else"))
+    machine.keeps(Told("secretive", "/w/else").user("The quartz marmot hums beneath a jade fjord."))
+    machine.adopt()
+
+    machine.json("adopt", "--forget", id_of("secretive"))
+
+    left = b"".join(file.read_bytes() for file in machine.files())
+    assert [word for word in (b"quartz", b"armot", b"eneath", b"jord") if word in left] == []
+
+
 def test_secrets_and_private_parts_are_gone_before_anything_is_written(machine: Machine) -> None:
     """Rule cleaning: of every field, also over the edge of what is kept of a result."""
     key = "sk-ant-api03-" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5z" * 2 + "AA"

@@ -303,16 +303,20 @@ class SessionsFile(Sqlite):
         for session in found:
             self.forget(session)
         leaves = [leaf for leaf, text in self.rows("select leaf, text from summary") if matches(str(text))]
-        if found or leaves:
-
-            def unit(link: SqlLink) -> None:
-                link.run_many("delete from summary where leaf = ?", [(leaf,) for leaf in leaves])
-                for index in ("words", "heads"):  # what was deleted stays in their segments until these are merged
-                    link.run(f"insert into {index}({index}) values('optimize')")
-
-            self.write(unit)
-        self.wipe()
+        if leaves:
+            self.write(lambda link: link.run_many("delete from summary where leaf = ?", [(leaf,) for leaf in leaves]))
+        self.clean()
         return len(found) + len(leaves)
+
+    def clean(self) -> None:
+        """Leave nothing of what was erased in the files. Raises Unavailable: somebody reads old pages of the log."""
+
+        def unit(link: SqlLink) -> None:
+            for index in ("words", "heads"):  # what was deleted stays in their segments until these are merged
+                link.run(f"insert into {index}({index}) values('optimize')")
+
+        self.write(unit)
+        self.wipe()
 
     def _text_of(self, session: int) -> str:
         """Return all that is stored of a session, its passages in their order."""

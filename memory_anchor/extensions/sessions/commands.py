@@ -187,7 +187,7 @@ def _forget(name: str, *, as_json: bool) -> None:
         if len(exact) != 1 or len(name) < 4:
             raise NotFound(f"{len(exact)} sessions begin with {name[:80]!r}; name one, as `sessions list` does")
         passages = archive.forget(int(exact[0][0] or 0))
-        archive.wipe()
+        archive.clean()
     left = ""
     try:
         call("jobs_run", name=LOOK)
