@@ -515,8 +515,10 @@ class _Checkpoints:
     def stop(self) -> None:
         self._stopped.set()
         self._due.set()
-        if self._thread is not None:
-            self._thread.join()
+        with self._starting:  # another thread's write may have made it, and not started it yet
+            thread = self._thread
+        if thread is not None:
+            thread.join()
         self._synced()
 
     def _synced(self) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -231,3 +232,32 @@ def test_a_data_directory_that_was_removed_ends_its_users_loudly(tmp_path: Path)
 
     with pytest.raises(MemoryAnchorError, match="was removed"):
         core.anchor(ACTOR).save_memory("We release on Fridays.")
+
+
+def test_a_database_closes_while_another_thread_s_first_write_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule close: what copies the log may be made at that very moment."""
+    made, begun = threading.Event(), threading.Thread.start
+
+    def slowly(thread: threading.Thread) -> None:
+        if thread.name == "checkpoints":
+            made.set()
+            time.sleep(0.2)
+        begun(thread)
+
+    database.Sqlite(tmp_path / "memory.db").close()
+    opened = database.Sqlite(tmp_path / "memory.db")
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+
+    def writes() -> None:
+        with opened.unit() as link:
+            link.run("insert into meta(name, value) values('a', 'b')")
+
+    writer = threading.Thread(target=writes, name="writer")
+    writer.start()
+    assert made.wait(20)
+
+    opened.close()
+
+    writer.join(20)
