@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "recall": 6340,
     "runtime": 4256,
     "settings": 518,
-    "store": 3296,
+    "store": 3298,
     "testing": 188,
     "upkeep": 2923,
     "use_cases": 2541,
