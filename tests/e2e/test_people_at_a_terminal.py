@@ -204,10 +204,11 @@ def test_wrong_passphrases_are_slowed_down(seat: Seat) -> None:
     assert "since passphrases were refused" in screen and "7 refused tries" in screen
 
 
-@pytest.mark.parametrize("words", [("purge", "GONE", "--yes"), ("forget", "GONE", "--human")])
+@pytest.mark.parametrize("words", [("purge", "GONE", "--yes"), ("forget", "GONE", "--human"), ("pause", "--off")])
 def test_what_is_typed_before_the_prompt_is_not_shown(seat: Seat, words: tuple[str, ...]) -> None:
     """Passphrases: nothing echoes from the sign of life on; the prompt forgets it, the end echoes again."""
     gone = json.loads(seat.shell("add", "The pump is grey", "--json").stdout)["id"]
+    assert words[0] != "pause" or seat.shell("pause").returncode == 0
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "memory_anchor", *(gone if word == "GONE" else word for word in words)]
     child = begun_on(slave, command, seat.project, seat.env(TERM="xterm-256color"))

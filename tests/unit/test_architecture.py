@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "extensions.service": 3690,
     "extensions.sessions": 2997,
     "extensions.transfer": 2150,
-    "front": 9117,
+    "front": 9133,
     "hooks": 1244,
     "identity": 3680,
     "ingest": 4558,
@@ -97,16 +97,16 @@ BUDGETS: dict[str, int] = {
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
 in the commit what was dropped for it."""
 UNTYPED: dict[str, int] = {
-    "admin": 2480,
-    "base": 2047,
+    "admin": 1,
+    "base": 1,
     "domain.requests": 3,
     "extensions.evaluation": 2,
     "extensions.knowledge": 3,
     "extensions.library": 2,
     "extensions.lorebook": 1,
-    "front": 9117,
+    "front": 10,
     "integrations": 20,
-    "settings": 518,
+    "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
 FOR_ONE_ALONE = 29

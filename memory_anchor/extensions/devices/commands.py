@@ -27,6 +27,7 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
+from memory_anchor.front.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from memory_anchor.extensions.devices.membership import Device
@@ -103,7 +104,7 @@ def setup(
             now=datetime.now(UTC),
             new_token=new_token,
         )
-    answer = call("sync_now")
+    answer = _exchange()
     if json_:
         show_json({"name": device.name, "folder": device.folder, "projects": dict(device.projects), **answer})
         return
@@ -119,7 +120,7 @@ def now(human: HumanOption = False, json_: JsonOption = False) -> None:
         unsigned = texts(call("sync_unsigned")["ids"])
         _show_purged(unsigned)
         sign_purge(ask_human(), unsigned)
-    answer = call("sync_now")
+    answer = _exchange()
     if json_:
         show_json(answer)
     else:
@@ -166,7 +167,7 @@ def revoke(
     from memory_anchor.extensions.devices.ledger import ChainPosition
 
     data = data_dir()
-    call("sync_now")  # what it wrote up to now counts
+    _exchange()  # what it wrote up to now counts
     device = _device(data)
     if device is None:
         raise BadInput("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
@@ -185,12 +186,17 @@ def revoke(
         gone = membership.revoke(
             data, device, name, passphrase, position_of=position_of, now=datetime.now(UTC), new_token=new_token
         )
-    answer = call("sync_now")
+    answer = _exchange()
     if json_:
         show_json({"revoked": gone.name, "device": gone.device, **answer})
         return
     print_dim(f"{escaped(gone.name)} counts no more, and opens nothing that is written from now on")
     print_dim("what it had read it still has; a lost device that you can reach: `memory-anchor purge` there first")
+
+
+def _exchange() -> Record:
+    with Spinner("exchanging with your other devices"):
+        return call("sync_now")
 
 
 def sign_purge(signer: Signer, ids: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, ask_human_on_tty
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.shorthand import full_id, full_project_id
+from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.front.cli.typing_ahead import show_typing
 
 EXTRACT_AT_ONCE = 400
@@ -99,7 +100,8 @@ def purge(
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         print_dim("nothing was erased")
         return
-    answer = call("purge", ids=full_ids, text=text, seen=purge_digest(memories), human=signer)
+    with Spinner("erasing"):
+        answer = call("purge", ids=full_ids, text=text, seen=purge_digest(memories), human=signer)
     for extension in installed():
         extension.purged(signer, shown)
     if json_:
@@ -198,7 +200,7 @@ def _stats(answer: Record, _: Values) -> None:
     counts = {
         name.removeprefix("by_"): value
         for name, value in answer.items()
-        if isinstance(value, dict) and name != "by_layer"
+        if isinstance(value, dict) and name not in ("by_layer", "in_memory")
     }
     megabytes = number(answer["size_bytes"]) / 1e6
     out.print(f"[bold]{answer['total']}[/] memories in {answer['versions']} versions, {megabytes:.1f} MB")
@@ -207,6 +209,8 @@ def _stats(answer: Record, _: Values) -> None:
     for name, value in counts.items():
         words = [f"{_counted(name, key)} {count}" for key, count in value.items() if count]
         out.print(f"[dim]{name.replace('_', ' ')}:[/] {escaped(', '.join(words) or 'none')}")
+    loaded = record(answer["in_memory"])
+    out.print(f"[dim]in memory:[/] {loaded['versions']} versions{', all' if loaded['complete'] else ', more to come'}")
     out.print(f"[dim]writes, a day each:[/]  {answer['writes_sparkline']}")
     out.print(f"[dim]recalls, a day each:[/] {answer['recalls_sparkline']}")
     if answer["unembedded"]:

@@ -38,6 +38,7 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, key_ring, unlock
+from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
@@ -173,10 +174,8 @@ def backup_create(
     json_: JsonOption = False,
 ) -> None:
     """Write everything that cannot be rebuilt into one private tar.gz, also while an engine serves."""
-    ticker = Ticker("backup: versions")
-    ticker.at(0)
-    answer = call("backup_create", file=str(file.absolute()))
-    ticker.end()
+    with Spinner("writing the backup"):
+        answer = call("backup_create", file=str(file.absolute()))
     if json_:
         show_json(answer)
     else:
@@ -368,7 +367,8 @@ def _salvage(as_json: bool) -> None:
     from memory_anchor.process.app import settings_of
     from memory_anchor.runtime.salvage import salvage
 
-    account = salvage(settings_of(os.environ), data_dir(), now=SystemClock().now())
+    with Spinner("reading what the store still gives"):
+        account = salvage(settings_of(os.environ), data_dir(), now=SystemClock().now())
     if as_json:
         show_json(account.to_json())
     else:

@@ -28,7 +28,7 @@ from memory_anchor.base.json_values import Json, Record, optional_text, records,
 from memory_anchor.base.json_values import number as number_of
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, report
-from memory_anchor.front.cli.spinner import CLEAR
+from memory_anchor.front.cli.spinner import CLEAR, Spinner
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
 
 P = ParamSpec("P")
@@ -281,6 +281,8 @@ class Ticker:
         """Return what is said at Ctrl-C."""
         if Ticker.last:
             return f"stopped at: {escaped(Ticker.last)}; run the same command again, it passes over what is done"
+        if Spinner.work:
+            return f"stopped while {Spinner.work}; it is safe to run the same command again"
         return "stopped; look with `memory-anchor list` at what was done before you run it again"
 
     def __init__(self, what: str, *, every: int = 1_000) -> None:
@@ -312,7 +314,7 @@ def show_progress(answer: Record, *, more: bool) -> None:
     """Print the progress that `knowledge_sync` answered, on a terminal, over the line before."""
     if err.is_terminal:
         left = answer.get("unembedded")
-        line = f"{left} passages to embed" if left else progress_line(answer)
+        line = Ticker.last = f"{left} passages to embed" if left else progress_line(answer)
         err.print(f"[dim]{line}[/]", end="\r" if more else "\n")
 
 

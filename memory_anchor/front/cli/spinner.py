@@ -16,6 +16,7 @@ BEGUN = time.monotonic()
 """When this process began, nearly: waits are counted from here, so that two short ones in a row show it too."""
 DELAY_S = 0.15
 FRAME_S = 0.1
+SAID_S = 1.0
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN = "|/-\\"
 CLEAR = "\r\x1b[K"
@@ -24,13 +25,17 @@ COMPLETING = "_MEMORY_ANCHOR_COMPLETE"
 
 
 class Spinner:
-    """A context that shows a wait on the terminal; within another one, or outside of the main thread, nothing."""
+    """A context that shows a wait on the terminal; within another one, or outside of the main thread, nothing.
 
+    work: what a wait with a name of its own was for that Ctrl-C ended. From `SAID_S` on it says how long it lasts.
+    """
+
+    work = ""
     _lock = threading.Lock()
     _active = False
 
-    def __init__(self, what: str = "working") -> None:
-        self._what = what
+    def __init__(self, what: str = "") -> None:
+        self._what, self._named, self._began = what or "working", bool(what), time.monotonic()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -43,7 +48,11 @@ class Spinner:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is KeyboardInterrupt and self._named:
+            Spinner.work = f"{self._what}, after {time.monotonic() - self._began:.0f} s"
         if self._thread is not None:
             self._done.set()
             self._thread.join()
@@ -56,7 +65,9 @@ class Spinner:
         number, drawn = 0, False
         try:
             while not self._done.wait(FRAME_S if drawn else 0):
-                sys.stderr.write(f"{CLEAR}{frames[number % len(frames)]} {self._what}…")
+                lasted = time.monotonic() - self._began
+                seconds = f" {lasted:.0f} s" if lasted >= SAID_S else ""
+                sys.stderr.write(f"{CLEAR}{frames[number % len(frames)]} {self._what}…{seconds}")
                 sys.stderr.flush()
                 number, drawn = number + 1, True
             if drawn:
