@@ -22,7 +22,8 @@ from memory_anchor.domain.errors import BadInput, NotFound
 T = TypeVar("T")
 Select = Callable[..., Iterator[dict[str, "str | int | float | None"]]]
 """A statement and its values -> rows by name; a text above `TEXT_BYTES_MAX` is empty."""
-TRIES, TEXT_BYTES_MAX = 3, 8 * 1024 * 1024
+TRIES, TEXT_BYTES_MAX, ALL_BYTES_MAX = 3, 8 * 1024 * 1024, 256 * 1024 * 1024
+"""Of one text, and of all that a body selects."""
 _HOT = bytes.fromhex("d9d505f920a163d7")
 """How a journal begins whose transaction is being written to its database."""
 
@@ -37,7 +38,7 @@ def queried(path: Path, body: Callable[[Select], T]) -> T:
         how = "mode=ro" if has_log else "mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None)) as link:
-                link.text_factory = lambda raw: raw.decode("utf-8", "replace") if len(raw) <= TEXT_BYTES_MAX else ""
+                link.text_factory = _Texts().decoded
                 link.row_factory = lambda at, row: dict(zip([one[0] for one in at.description], row, strict=True))
                 link.execute("begin")
                 result = body(link.execute)
@@ -48,6 +49,18 @@ def queried(path: Path, body: Callable[[Select], T]) -> T:
         if has_log or (_state(path)[0] == before and not _head(f"{path}-journal").startswith(_HOT)):
             return result
     raise BadInput("it was being written at each try; the next look reads it")
+
+
+class _Texts:
+    def __init__(self) -> None:
+        self._left = ALL_BYTES_MAX
+
+    def decoded(self, raw: bytes) -> str:
+        """Return a text, "" for one above the bound. Raises BadInput: all of them are above theirs."""
+        self._left -= len(raw)
+        if self._left < 0:
+            raise BadInput(f"it holds more than {ALL_BYTES_MAX} bytes of text")
+        return raw.decode("utf-8", "replace") if len(raw) <= TEXT_BYTES_MAX else ""
 
 
 def _state(path: Path) -> tuple[tuple[int | bytes, ...], bool]:

@@ -13,6 +13,7 @@ import pytest
 from agentkit import OLDER, SUB_AGENTS, WRITERS, Act, Story, cline_tasks, opencode_files, opencode_id
 from sessionkit import Machine, id_of
 
+from memory_anchor.adapters import client_database
 from memory_anchor.adapters.client_database import queried
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.rights import purge_digest
@@ -377,6 +378,35 @@ def test_a_database_without_a_log_that_changes_meanwhile_is_read_again(tmp_path:
         with pytest.raises(BadInput, match="being written"):
             writes(often, 99)
     assert often == [3]
+
+
+def test_a_database_that_holds_too_much_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule bounds: of one text, and of a session; the others are read."""
+    written("goose", machine, Story("harbour", [*ACTS, ("agent", "p" * 9_000)]), Story("other", MORE))
+    monkeypatch.setattr(client_database, "ALL_BYTES_MAX", 8_000)
+    machine.adopt()
+    (problem,) = machine.json("adopt", "--status")["problems"]
+    monkeypatch.setattr(client_database, "TEXT_BYTES_MAX", 8_500)
+    monkeypatch.setattr(client_database, "ALL_BYTES_MAX", 80_000)
+    written("goose", machine, Story("harbour", [*ACTS, ("agent", "p" * 9_000), *MORE]), Story("other", MORE))
+    machine.adopt()
+    (left_out,) = machine.json("adopt", "--status")["problems"]
+
+    assert problem["path"].endswith(f"#{id_of('harbour')}") and "8000 bytes of text" in problem["problem"]
+    assert left_out["path"] == problem["path"] and "above 8 MB" in left_out["problem"]
+    assert machine.texts("StationGrid") and machine.texts("walruses have none")
+
+
+def test_an_id_that_holds_a_secret_is_a_digest(machine: Machine) -> None:
+    """Rule cleaning: also of what a session is called, and of its parent."""
+    lines = [{"session": f"a {SECRET}", "parent": SECRET, "role": "user", "text": "A quiet pelican."}]
+    (machine.home / "exports").mkdir(parents=True)
+    (machine.home / "exports" / "one.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    machine.adopt("--format", "jsonl", str(machine.home / "exports"))
+
+    (one,) = machine.json("sessions", "list")["sessions"]
+    assert machine.json("sessions", "show", one["session"])["passages"]
+    assert all(SECRET[13:40].encode() not in file.read_bytes() for file in machine.files())
 
 
 def test_a_link_and_a_stranger_s_database_are_not_opened(machine: Machine, tmp_path: Path) -> None:

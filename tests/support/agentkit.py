@@ -164,7 +164,7 @@ CURSOR = (
 
 
 def _cursor(home: Path, *stories: Story) -> None:
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[str, str | bytes]] = []
     heads: list[dict[str, Any]] = []
     for story in stories:
         order = []
@@ -185,7 +185,7 @@ def _cursor(home: Path, *stories: Story) -> None:
         composer = {"_v": 10, "composerId": story.id, "name": story.title, "createdAt": story.ms(0)}
         composer |= {"lastUpdatedAt": story.ms(len(order)), "fullConversationHeadersOnly": order}
         composer |= {"subagentInfo": {"parentComposerId": story.parent}} if story.parent else {}
-        rows.append((f"composerData:{story.id}", json.dumps(composer)))
+        rows.append((f"composerData:{story.id}", json.dumps(composer).encode()))
         heads.append({"composerId": story.id, "workspaceIdentifier": {"id": "w1", "uri": {"fsPath": story.cwd}}})
     index = [("composer.composerHeaders", json.dumps({"allComposers": heads}))]
     path = home / ".config/Cursor/User/globalStorage/state.vscdb"

@@ -60,7 +60,7 @@ USE_ADAPTERS = {*RANKS[: RANKS.index("admin") + 1], "store"}
 BUDGETS: dict[str, int] = {
     "__init__": 30,
     "__main__": 80,
-    "adapters": 6490,
+    "adapters": 6500,
     "admin": 2480,
     "base": 2047,
     "context": 1050,
@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "extensions.knowledge": 3665,
     "extensions.library": 930,
     "extensions.lorebook": 1366,
-    "extensions.more_agents": 715,
+    "extensions.more_agents": 717,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
     "extensions.sessions": 2997,

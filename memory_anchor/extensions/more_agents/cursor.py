@@ -31,7 +31,7 @@ def found(root: Path) -> Iterator[FoundSession]:
 
 def _listed(select: Select) -> Listed:
     folders: dict[str, str] = {}
-    for row in select("select value from ItemTable where key = 'composer.composerHeaders'"):
+    for row in select("select cast(value as text) value from ItemTable where key = 'composer.composerHeaders'"):
         for one in objects(inside(value(row["value"], Facts()), "allComposers")):
             folders[string(one, "composerId")] = string(one, "workspaceIdentifier", "uri", "fsPath")
     rows = select(
@@ -39,7 +39,8 @@ def _listed(select: Select) -> Listed:
         "'$.workspaceIdentifier.uri.fsPath') head, "
         "coalesce(json_array_length(value, '$.fullConversationHeadersOnly'), 0) "
         "+ coalesce(json_array_length(value, '$.conversation'), 0) n "
-        "from cursorDiskKV where key >= 'composerData:' and key < 'composerData;' and json_valid(value)"
+        "from (select key, cast(value as text) value from cursorDiskKV "  # bytes in some, which JSON functions refuse
+        "where key >= 'composerData:' and key < 'composerData;') where json_valid(value)"
     )
     for row in rows:
         id, head = str(row["id"]), value(row["head"], Facts())
@@ -63,8 +64,10 @@ def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
 
 def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json]]:
     first, last = f"bubbleId:{id}:", f"bubbleId:{id};"
-    head = next(iter(select("select value from cursorDiskKV where key = ?", (f"composerData:{id}",))), {})
-    rows = select("select key, value from cursorDiskKV where key >= ? and key < ?", (first, last))
+    head = next(
+        iter(select("select cast(value as text) value from cursorDiskKV where key = ?", (f"composerData:{id}",))), {}
+    )
+    rows = select("select key, cast(value as text) value from cursorDiskKV where key >= ? and key < ?", (first, last))
     return head.get("value"), {str(row["key"]).removeprefix(first): row["value"] for row in rows}
 
 

@@ -122,7 +122,9 @@ def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None
     if folder or not only or JSONL in only:
         given = [str(folder.absolute())] if folder else []
         chosen = {**chosen, JSONL: list(dict.fromkeys([*before.places.get(JSONL, ()), *given]))}
-    return AdoptChoice(chosen, begin or (before.since if folder else 0.0), tuple(exclude or ()))
+    return AdoptChoice(
+        chosen, begin or (before.since if folder else 0.0), tuple(exclude or (before.exclude if folder else ()))
+    )
 
 
 def _chosen() -> AdoptChoice | None:
