@@ -494,7 +494,7 @@ def forget_sources(up: Upkeep, sources: Collection[str], *, at: datetime, by: st
 
 def source_of(cited: Citation) -> str:
     """Return the conversation that is cited, "" for none."""
-    return cited.ref.partition("@")[0] if cited.kind == "conversation" else ""
+    return cited.ref.rpartition("@")[0] if cited.kind == "conversation" else ""
 
 
 def _erase_from(holders: Iterable[Holder], traces: PurgeTraces) -> tuple[dict[str, int], list[str]]:

@@ -447,6 +447,21 @@ def test_forgetting_while_jobs_run_says_what_is_left_for_the_next_look(
     assert inbox(machine) == []
 
 
+def test_a_session_with_a_sign_in_its_id_is_not_taken_for_a_forgotten_one(machine: Machine, project: Path) -> None:
+    """Rule forget x citations: the offset stands behind the last sign; what comes before it is the session's id."""
+    told = (
+        Told("signed", str(project), agent="codex").user("Where should alarms go?").says("I suggest Matrix for them.")
+    )
+    told.lines[0]["payload"]["id"] = "kim@harbour"
+    machine.keeps(told.user("ok, decided: alarms go to Matrix, one room per station group."))
+
+    assert look(machine) == 1 == len(inbox(machine))
+    machine.keeps(talk(project))
+    assert look(machine) == 1
+
+    assert len(inbox(machine)) == 2
+
+
 def test_what_another_session_says_too_is_proposed_in_its_own_words(machine: Machine, project: Path) -> None:
     """Rule forget x proposals: two sessions of one key; the forgotten one's text goes, the other's comes."""
     told = Told("first", str(project)).user("Roll it out.").runs("./deploy staging", "curl: (60) SSL problem", code=60)
