@@ -85,6 +85,7 @@ from memory_anchor.recall.embedding_queue import EmbeddingThread
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.query_embedder import QueryEmbedder
+from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
@@ -551,7 +552,8 @@ class Core:
 
         def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
             answer: SearchAnswer = anchor.search(query, layers=layers, limit=limit)
-            return replace(answer, snippets=tuple(s for s in answer.snippets if s.linked or not s.weak))
+            likely = (s for s in answer.snippets if s.linked or not s.weak or (s.relevance or 0.0) >= STRONG)
+            return replace(answer, snippets=tuple(likely))
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
             reader, now, activation = anchor.actor.scope, self.clock.now(), self.upkeep.activation

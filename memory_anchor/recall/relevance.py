@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 NUMBERS = Path(__file__).with_name("relevance.json")
 STRONG = 0.5
 """From here on a snippet is more likely right than not; what lies below is `weak`."""
+SURE = 0.95
+"""What the best of an answer to a question must reach, or all of it is marked: what a store says of a question's
+subject is near it and has its words, whether or not it is what was asked (docs/retrieval.md)."""
 WEAK_SHOWN = 3
 """Weak snippets that join the strong ones, unless more than `PLAIN_LIMIT` are asked for."""
 PLAIN_LIMIT = 5

@@ -318,7 +318,8 @@ def with_operations(
     lead = answer.snippets[0].score if answer.snippets else 0.0
     joined = tuple(_passage(passage, request, lead=lead, now=now) for passage in (*strong, *weak))
     best = joined[0].relevance or 0.0
-    place = sum((snippet.relevance or 0.0) > best if how else not snippet.weak for snippet in answer.snippets)
+    known = [(snippet.relevance or 0.0, snippet.weak) for snippet in answer.snippets]
+    place = sum(likely > best if how else likely >= STRONG or not is_weak for likely, is_weak in known)
     place = min(place, max(0, request.limit - len(joined)))
     return replace(answer, snippets=(*answer.snippets[:place], *joined, *answer.snippets[place:])[: request.limit])
 

@@ -42,7 +42,7 @@ from memory_anchor.recall.index import Index
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.order import FOLDING, ORDER, SAME_THING, Ordering, rank_key
 from memory_anchor.recall.ranking import SearchOptions
-from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.relevance import STRONG, SURE, asks
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.recall.routing import preferred_layer
 from memory_anchor.recall.scoring import PreparedQuery, Scored
@@ -71,6 +71,7 @@ from memory_anchor.recall.snippets import (
     replaced_texts,
     snippet,
 )
+from memory_anchor.recall.unprompted import is_known
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -222,9 +223,18 @@ class Searcher:
         to_snippet = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self.activation)
         replaced = replaced_texts(hits, self._store)
         snippets = tuple(to_snippet(hit, before=replaced.get(hit.memory.id, "")) for hit in hits)
+        if self._may_lack_the_answer(context, hits):
+            snippets = tuple(replace(one, weak=True) for one in snippets)
         expiries = [one.expires_at for hit in hits for one in (hit.memory, *hit.siblings) if one.expires_at is not None]
         ends_at = min([next_midnight(now, actor.zone), *expiries])
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes)), ends_at
+
+    def _may_lack_the_answer(self, context: SearchContext, hits: Sequence[RankedMemory]) -> bool:
+        """Return whether a question may have found no more than its subject; a quoted phrase is there or not."""
+        query, text = context.query, context.request.query
+        is_asked = query.row is not None and asks(text) and not query.is_statement and not phrases(text)
+        is_learned = is_asked and is_known(self.index.query_embedder.identities[query.using])
+        return is_learned and all(hit.relevance < SURE for hit in hits)
 
     def _waiting(self, context: SearchContext) -> int:
         """Return how many memories answer the query well that nobody has let in yet."""

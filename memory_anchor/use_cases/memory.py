@@ -283,7 +283,8 @@ class MemoryAnchor:
         self.services.recalled_together.note(answer.snippets)
         answer = self._counted_as_shown(answer)
         answer = with_operations(answer, search, self.project.operations.find, now=now)
-        if search.is_unfiltered and not search.layers and all(snippet.weak for snippet in answer.snippets):
+        is_unlikely = all(snippet.weak and (snippet.relevance or 0.0) < STRONG for snippet in answer.snippets)
+        if search.is_unfiltered and not search.layers and is_unlikely:
             passages = [hit for one in self.services.extensions.values() for hit in one.passages(self, search.query)]
             answer = replace(answer, snippets=(*passages, *answer.snippets)[: search.limit])
         if search.is_unfiltered and not search.layers and len(answer.snippets) < search.limit:

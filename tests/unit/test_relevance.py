@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,11 +11,15 @@ import numpy as np
 import pytest
 from searching import ACTOR, Bench, ids
 
-from memory_anchor.domain.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
+from memory_anchor.domain.model import Actor, Layer, RetrievedSnippet, SearchAnswer, Status, Tag
+from memory_anchor.process.app import build_core
 from memory_anchor.recall.order import with_freshness
-from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, max_weak, probabilities
+from memory_anchor.recall.relevance import STRONG, SURE, WEAK_SHOWN, Evidence, asks, max_weak, probabilities
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.snippets import TO_VERIFY
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.use_cases.memory import MemoryAnchor
 
 
 def evidence(cosine: float = 0.0, share: float = 0.0, *, others: int = 20, **more: object) -> Evidence:
@@ -105,3 +111,57 @@ def test_what_no_longer_stands_never_passes_what_is_strong() -> None:
     weak = RetrievedSnippet("b", "b", 0.8, Layer.VERIFIED_FACT, "fact", None, relevance=0.2, weak=True)
 
     assert [snippet.id for snippet in with_freshness(SearchAnswer((strong, weak)), None).snippets] == ["a", "b"]
+
+
+@pytest.fixture(scope="module")
+def kiosk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryAnchor]:
+    """A whole memory with the bundled model over its database: what two shops know, in either language."""
+    data = tmp_path_factory.mktemp("kiosk")
+    with (
+        DirectoryLock.acquire(data, role="test") as lock,
+        closing(build_core(Settings(), data_dir=data, lock=lock)) as core,
+    ):
+        anchor = core.anchor(Actor())
+        for text in (
+            "Redis keeps login sessions for 14 days",
+            "Webhooks are retried five times, then they go to the dead letter queue",
+            "Kiosk devices update at night from the channel 'stable'",
+            "回调失败重试五次，最后进死信队列",
+            "搬运机器人只走仓库的蓝色通道",
+            "面单用 Jasper 生成，不走浏览器打印",
+        ):
+            anchor.save_memory(text)
+        core.services.searcher.index.embed_pending(20)
+        yield anchor
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Which port does Redis listen on?",
+        "How many kiosk devices are there?",
+        "搬运机器人的电池能用多久？",
+        "面单打印机是哪个型号？",
+    ],
+)
+def test_what_only_knows_the_subject_of_a_question_is_marked(question: str, kiosk: MemoryAnchor) -> None:
+    """Rule search.sure: nothing is unmarked where the store knows of what is asked about, and not what is asked."""
+    found = kiosk.search(question).snippets
+    assert found and all(one.weak for one in found)
+    assert max(one.relevance or 0 for one in found) < SURE
+
+
+@pytest.mark.parametrize(
+    ("query", "right"),
+    [
+        ("How often are webhooks retried?", "Webhooks are"),
+        ("回调失败会重试几次？", "回调失败"),
+        ("kiosk update channel", "Kiosk devices"),
+        ("I saw that Redis keeps the sessions for two weeks.", "Redis keeps"),
+        ('what is "dead letter queue" for?', "Webhooks are"),
+    ],
+)
+def test_what_answers_and_what_is_no_question_is_as_before(query: str, right: str, kiosk: MemoryAnchor) -> None:
+    """Rule search.sure: an answer stands unmarked; keywords, statements and phrases are judged one by one."""
+    best = kiosk.search(query).snippets[0]
+    assert best.text.startswith(right) and not best.weak
