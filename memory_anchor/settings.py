@@ -196,7 +196,7 @@ class RetrievalSettings(Group):
     priors: Switch = True
     conversation: Switch = True
     fold_duplicates: Switch = True
-    lens: float = Field(0.0, ge=0, le=1)
+    lens: float = Field(0.2, ge=0, le=1)
     weights: Mapping[Weight, Annotated[float, Field(ge=0, le=2)]] = Field(default_factory=dict)
     reranker: Literal["none", "fastembed", "llm"] = "none"
     reranker_path: str = ""

@@ -74,6 +74,16 @@ def test_the_conversations_topic_settles_a_near_tie(tmp_path: Path) -> None:
     assert ids(other, "when does the deployment run") == plain
 
 
+def test_a_topic_counts_without_a_setting(tmp_path: Path) -> None:
+    """Rule lens.default: a question that leaves its subject out is read under the topic (docs/retrieval.md)."""
+    anchor = door(memory_with(tmp_path))
+    website, billing = two_deploys(anchor)
+
+    for topic, first in (("the billing", billing), ("the website", website)):
+        anchor.set_active("topic", topic)
+        assert ids(anchor, "when does the deployment run")[0] == first
+
+
 def test_a_topic_never_buries_what_is_asked_for(tmp_path: Path) -> None:
     """Rule lens.small: a memory that answers the question stays before one that only fits the topic."""
     core = memory_with(tmp_path, retrieval={"lens": 0.2})
