@@ -473,7 +473,7 @@ class RetrievedSnippet:
     """One answer of a search: the memory's content whole, its place in the ranking and where it comes from.
 
     relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: see
-    `recall/relevance.py`. before: what the fact that it superseded said. linked: why it is there where the query did not
+    `recall/relevance.py`. before: what the fact it superseded said. linked: why it is there where the query did not
     find it. source: `session`, of a passage of one. beside: of a cut passage, {side, text, ref, lines} of a neighbour.
     """
 
