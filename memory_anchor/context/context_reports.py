@@ -80,8 +80,17 @@ class ContextReports:
 
     def list(self, owner: str = "") -> tuple[tuple[str, datetime], ...]:
         """Return (id, recorded_at to the millisecond) of what is kept for this owner, newest first."""
-        names = (path.name for path in self._paths() if _owner(path) == owner)
+        names = (path.name for path in self._paths() if _stored(path).get("owner", "") == owner)
         return tuple((name[16:-5], _EPOCH + timedelta(milliseconds=int(name[:15]))) for name in names)
+
+    def costs(self, owner: str, most: int) -> tuple[dict[str, Json], ...]:
+        """Return what the newest of this owner cost: tokens in all and of memory, and milliseconds."""
+        costs: dict[str, dict[str, Json]] = {}
+        for path in self._paths():
+            if len(costs) < most and (stored := _stored(path)).get("owner") == owner:
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # `load` names what is damaged
+                    costs[path.name] = _cost(stored)
+        return tuple(costs.values())
 
     def load(self, id: str, owner: str = "") -> RecordedReport:
         """Return one report of this owner.
@@ -124,12 +133,19 @@ def owner_of(scope: Scope) -> str:
     return json.dumps([scope.account, scope.project])
 
 
-def _owner(path: Path) -> str | None:
-    """Return the owner of a report's file, None when it cannot be read."""
+def _stored(path: Path) -> Record:
+    """Return what a report's file holds; when it cannot be read, something that is nobody's."""
     try:
-        return str(json.loads(read_bounded(path, most_bytes=REPORT_BYTES_MAX) or b"null").get("owner", ""))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
+        return record(json.loads(read_bounded(path, most_bytes=REPORT_BYTES_MAX) or b"null") or {"owner": None})
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {"owner": None}
+
+
+def _cost(stored: Record) -> dict[str, Json]:
+    report = record(stored["report"])
+    tokens, ms = record(report["estimated_tokens"]), sum(map(number, record(report["stage_ms"]).values()))
+    shown: dict[str, Json] = {name: stored[name] for name in ("id", "recorded_at")}
+    return {**shown, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms}
 
 
 def _checked(id: Json) -> str:

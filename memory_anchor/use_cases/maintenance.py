@@ -232,6 +232,10 @@ class Maintenance:
         listed = self._process.reports.list(owner_of(self._actor.scope))
         return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in listed]}
 
+    def costs(self, most: int) -> tuple[dict[str, Json], ...]:
+        """Return what the last contexts of this caller cost."""
+        return self._process.reports.costs(owner_of(self._actor.scope), most)
+
     def _may_show(self, cited: Citation) -> bool:
         """Return whether this reader may see what a report of this project cites.
 

@@ -63,7 +63,7 @@ BUDGETS: dict[str, int] = {
     "adapters": 6500,
     "admin": 2480,
     "base": 2047,
-    "context": 1050,
+    "context": 1063,
     "domain": 2709,
     "domain.requests": 1387,
     "extensions": 131,

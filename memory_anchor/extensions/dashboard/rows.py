@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from memory_anchor.base.json_values import Json, Record, records, text
 from memory_anchor.domain.model import HISTORY, audiences
-from memory_anchor.domain.requests.requests import ListReports, ReadReport
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.dashboard.requests import Moment, PreviewHook, ReadCosts, ReadShown
 from memory_anchor.front.rows import Row, as_is, row
@@ -98,13 +97,7 @@ def _shown(anchor: MemoryAnchor, _: ReadShown) -> Record:
 
 def _costs(anchor: MemoryAnchor, _: ReadCosts) -> Record:
     """Read together: thirty questions of a page took as long as all its counts."""
-    kept = anchor.maintenance
-    contexts: list[Json] = []
-    for listed in records(kept.reports(ListReports())["reports"])[:COSTS_SHOWN]:
-        cost = kept.report(ReadReport(id=text(listed["id"]))).report
-        tokens, ms = cost.estimated_tokens, sum(cost.stage_ms.values())
-        contexts.append({**listed, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms})
-    return {"contexts": contexts}
+    return {"contexts": [*anchor.maintenance.costs(COSTS_SHOWN)]}
 
 
 ROWS: Sequence[Row] = (
