@@ -13,14 +13,16 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from sessionkit import Told, id_of
 from typer.testing import CliRunner, Result
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.model import ProposalAction
-from memory_anchor.front.cli import care, constitution
+from memory_anchor.front.cli import care, constitution, output
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.output import Terminal
 from memory_anchor.identity import keys
@@ -280,3 +282,17 @@ def test_a_console_spells_out_what_a_command_forgot(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert harmful(out) - {f"{ord(sign):04x}" for sign in "━┃"} == set()
     assert out.count("\\u001b[8m") == 2
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_no_line_of_chinese_begins_with_a_sign_that_ends_something(width: int) -> None:
+    """Rule terminal: lines are broken as Chinese is set, none is too wide, and no sign is lost."""
+    said = (
+        "第一次运行用了四十分钟，第二次十一分钟。导入前请先确认空间（二十吉字节），否则中途停止；need 2 words, too。"
+        * 3
+    )
+    console = Console(width=width)
+    lines = output.broken(Text(said), console, width)
+    assert "".join(line.plain for line in lines).replace(" ", "") == said.replace(" ", "")
+    assert max(line.cell_len for line in lines) <= width
+    assert [line.plain for line in lines if line.plain[:1] in output.ENDING] == []

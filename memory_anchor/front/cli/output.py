@@ -38,6 +38,7 @@ PROMPT_ROOM = 6
 """Columns that a prompt leaves for its default and the answer: ` [s]: `."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
+ENDING = "，。；：、！？）】》」』”’"
 CONTINUED = 2
 """Blanks by which a line that goes on stands deeper."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -83,10 +84,23 @@ def wrapped(text: Text, on: Console) -> list[Text]:
         indent = len(line.plain) - len(line.plain.lstrip(" "))
         bar = "│ " if line.plain[indent:].startswith("│ ") else ""
         deeper = min(indent + (0 if bar else CONTINUED), on.width // 2)
-        first, *rest = line[indent + len(bar) :].wrap(on, max(1, on.width - deeper - len(bar)), overflow="fold")
+        first, *rest = broken(line[indent + len(bar) :], on, max(1, on.width - deeper - len(bar)))
         lines.append(Text(" " * indent + bar) + first)
         lines += [Text(" " * deeper + bar) + part for part in rest]
     return lines
+
+
+def broken(text: Text, on: Console, width: int) -> list[Text]:
+    """Return a text in lines, broken between words; a sign that ends something begins none, as Chinese is set."""
+    lines = [*text.wrap(on, width, overflow="fold")]
+    if not any(line.plain[:1] in ENDING for line in lines[1:] if line):
+        return lines
+    lines = [*text.wrap(on, max(2, width - 2), overflow="fold")]
+    for before, number in zip(lines, range(1, len(lines)), strict=False):
+        while lines[number].plain[:1] in ENDING and lines[number] and before.cell_len + 2 <= width:
+            before.append_text(lines[number][:1])
+            lines[number] = lines[number][1:]
+    return [line for line in lines if line] or lines[:1]
 
 
 out = Terminal(highlight=False, soft_wrap=True, emoji=False)
@@ -243,7 +257,7 @@ def print_paragraph(text: str, indent: int = 2, *, head: str = "") -> None:
     if not out.is_terminal:
         out.print(f"{' ' * (indent - 2 * bool(head))}[dim]{head}[/]{escaped(text)}")
         return
-    lines = Text.assemble((head, "dim"), visible(text)).wrap(out, max(out.width - indent, 20))
+    lines = broken(Text.assemble((head, "dim"), visible(text)), out, max(out.width - indent, 20))
     for number, line in enumerate(lines):
         line.rstrip()
         out.print(Text(" " * (indent - 2 * bool(head and not number))) + line)
