@@ -14,7 +14,6 @@ which removes its lock and its running engine's socket, and takes two renames wi
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import io
 import json
@@ -31,7 +30,9 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING, finish_restore
 from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
+from memory_anchor.admin.backup_list import KNOWN_FILE, add_known, known_backups, remove_known, remove_left
 from memory_anchor.admin.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
+from memory_anchor.admin.left_behind import REPLACED
 from memory_anchor.admin.purge import copied_text
 from memory_anchor.admin.traces import PurgeTraces
 from memory_anchor.admin.waiting import texts_in
@@ -56,9 +57,7 @@ if TYPE_CHECKING:
     from memory_anchor.runtime.lock import DirectoryLock
 
 MANIFEST = "manifest.json"
-KNOWN_FILE = "backups.json"
 AUDIT = "audit"
-REPLACED = "replaced-"
 STAYS = frozenset(
     {
         *("store.lock", "records.lock", "service.lock", "run", "logs", "handshakes", "backups", "sync"),
@@ -72,7 +71,6 @@ MANIFEST_BYTES_MAX = 64 << 20
 COPY_BYTES = 1 << 20
 GZIP_LEVEL = 3
 """Vectors do not compress; a higher level costs time and gains nothing."""
-KNOWN_MAX = 1_000
 SAME_SECOND_MAX = 100
 KEY_MEMBERS = ("identity/approver.json", "identity/known_approvers.json")
 
@@ -86,11 +84,6 @@ class MadeBackup(TypedDict):
     file: str
     bytes: int
     versions: int
-
-
-class KnownBackup(TypedDict):
-    file: str
-    made_at: str
 
 
 class Restored(TypedDict):
@@ -111,7 +104,7 @@ def create(core: Core, target: Path) -> MadeBackup:
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     try:
         make_folder(target.parent)
-        _add_known(core.data_dir, target, now.isoformat())  # before: what a kill leaves of it is found again
+        add_known(core.data_dir, target, now.isoformat())  # before: what a kill leaves of it is found again
         parts.mkdir(mode=0o700)
         core.services.usage.flush()
         with contextlib.ExitStack() as held:
@@ -133,7 +126,7 @@ def create(core: Core, target: Path) -> MadeBackup:
             "files": {},
         }
         _pack(parts, manifest, target)
-        _add_known(core.data_dir, target, now.isoformat())
+        add_known(core.data_dir, target, now.isoformat())
         versions = sum(part["versions"] for part in collections.values())
         return {"file": str(target), "bytes": target.stat().st_size, "versions": versions}
     except OSError as error:
@@ -249,44 +242,6 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 def _fingerprint(path: Path) -> tuple[str, int]:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
-
-
-# --- the list of backups -----------------------------------------------------------------------------------------
-
-
-def known_backups(data_dir: Path) -> list[KnownBackup]:
-    """Return the backups made of this directory, oldest first: [{file, made_at}]."""
-    try:
-        backups = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))["backups"]
-        return [{"file": str(backup["file"]), "made_at": str(backup["made_at"])} for backup in backups]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
-def _add_known(data_dir: Path, target: Path, made_at: str) -> None:
-    _remove_left(data_dir)
-    backups = [
-        backup for backup in known_backups(data_dir) if backup["file"] != str(target) and Path(backup["file"]).exists()
-    ]
-    new: KnownBackup = {"file": str(target), "made_at": made_at}
-    _save_known(data_dir, [*backups, new][-KNOWN_MAX:])
-
-
-def _remove_left(data_dir: Path) -> None:
-    """Remove what killed processes left beside the known backups: every text in the clear."""
-    for file in (Path(backup["file"]) for backup in known_backups(data_dir)):
-        for left in file.parent.glob(f".{glob.escape(file.name)}.[0-9]*.*"):
-            if left.suffix in (".parts", ".tmp") and left.suffixes[-2] != f".{os.getpid()}":
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-
-
-def remove_known(data_dir: Path, target: Path) -> None:
-    """Remove a deleted backup from the list, so that a purge does not report it."""
-    _save_known(data_dir, [backup for backup in known_backups(data_dir) if backup["file"] != str(target)])
-
-
-def _save_known(data_dir: Path, backups: list[KnownBackup]) -> None:
-    write_atomic(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
 
 
 # --- read --------------------------------------------------------------------------------------------------------
@@ -528,7 +483,7 @@ class KnownBackups:
     def erase(self, matches: PurgeTraces) -> int:
         """Erase versions and what was copied into others as in the store, and whole other files that match; return how
         many there were."""
-        _remove_left(self._data_dir)
+        remove_left(self._data_dir)
         return sum(
             _rewrite(Path(backup["file"]), matches)
             for backup in known_backups(self._data_dir)

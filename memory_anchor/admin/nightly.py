@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.admin import backup
+from memory_anchor.admin.backup_list import FOLDER, PREFIX, automatic_backups, remove_known
 from memory_anchor.base.files import make_private
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.where import Where
@@ -24,14 +25,10 @@ if TYPE_CHECKING:
 
 JOB = "backup"
 EVERYTHING = Where()
-FOLDER = "backups"
-PREFIX = "nightly-"
 ROOM_FACTOR = 3
 """Free space needed, in sizes of the store: its memories uncompressed, the archive, and a reserve."""
 SHARE_MAX = 0.1
 """Largest share of the free space plus their own size that automatic backups take, the newest excepted."""
-LATE_FACTOR = 3
-"""A newest backup older than this many intervals is reported: engines may run only now and then."""
 
 log = logging.getLogger("memory_anchor.backup")
 
@@ -63,26 +60,6 @@ def register(core: Core) -> None:
     core.scheduler.add(Job(JOB, about, timedelta(hours=settings.every_h), run))
 
 
-def automatic_backups(data_dir: Path) -> list[Path]:
-    """Return the automatic backups, oldest first."""
-    return sorted((data_dir / FOLDER).glob(f"{PREFIX}*.tar.gz"))
-
-
-class ListedBackup(backup.KnownBackup):
-    bytes: int
-    automatic: bool
-
-
-def listed(data_dir: Path) -> list[ListedBackup]:
-    """Return every known backup that still exists, oldest first."""
-    nightly = {str(path) for path in automatic_backups(data_dir)}
-    backups = [entry for entry in backup.known_backups(data_dir) if Path(entry["file"]).is_file()]
-    return [
-        {**entry, "bytes": Path(entry["file"]).stat().st_size, "automatic": entry["file"] in nightly}
-        for entry in backups
-    ]
-
-
 def _why_not(core: Core) -> str:
     """Return why no backup is made now: nothing to back up, or too little space; "" when one is."""
     if not any(core.services.store.count(name, EVERYTHING) for name in COLLECTIONS):
@@ -102,6 +79,6 @@ def _drop_oldest(data_dir: Path, keep: int) -> int:
     while len(backups) > 1 and (len(backups) > keep or sum(sizes[path] for path in backups) > room):
         oldest = backups.pop(0)
         oldest.unlink(missing_ok=True)
-        backup.remove_known(data_dir, oldest)
+        remove_known(data_dir, oldest)
         dropped += 1
     return dropped

@@ -29,6 +29,7 @@ from typing import Protocol
 
 import yaml
 
+from memory_anchor.admin.left_behind import PURGE_STATE as STATE
 from memory_anchor.admin.traces import PurgeTraces, is_retelling
 from memory_anchor.admin.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.base import nofollow
@@ -47,9 +48,9 @@ from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
-from memory_anchor.upkeep.job_kit import STATES, Upkeep, drop_state, load_state, pages, save_state, state_record
+from memory_anchor.upkeep.job_kit import Upkeep, drop_state, pages, save_state
+from memory_anchor.upkeep.job_state import STATES, load_state, state_record
 
-STATE = "purge"
 """Name of the running purge's state: ids of what goes, never a text."""
 PURGE_CUT = "purge_cut"
 """Audit kind of a purge interrupted before anything of the store was erased: it must be requested again."""

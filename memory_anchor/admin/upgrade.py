@@ -28,14 +28,15 @@ from memory_anchor.adapters.old_store import OldStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING
 from memory_anchor.adapters.system import SystemClock
-from memory_anchor.admin.backup import REPLACED, next_aside, swap_in
+from memory_anchor.admin.backup import next_aside, swap_in
 from memory_anchor.admin.checks import compare_trail
+from memory_anchor.admin.left_behind import REPLACED, UPGRADED
 from memory_anchor.admin.purge import IDENTITY, all_text, copied_text
 from memory_anchor.admin.waiting import WholeRecord
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
-from memory_anchor.domain.ports import AuditLog, CollectionSpec, Entry, HeldLock, PageReader
+from memory_anchor.domain.ports import CollectionSpec, Entry, HeldLock, PageReader
 from memory_anchor.domain.where import Where
 from memory_anchor.store.audit_rows import SqlAudit, taken_over
 from memory_anchor.store.database import DATABASE_FILE, Sqlite
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from memory_anchor.admin.traces import PurgeTraces
     from memory_anchor.domain.model import Memory
 
-UPGRADED = "store.upgraded"
-"""Audit kind of an upgrade: how many versions, and the folder in which the old side is kept."""
 COPIED_AT_ONCE = 250
 AUDIT = "audit"
 SALVAGE = "`memory-anchor doctor --salvage` brings back what can be read."
@@ -69,13 +68,6 @@ def is_old(data_dir: Path, *, with_trail: bool = True) -> bool:
         return False
     has_trail = with_trail and (data_dir / AUDIT / "audit.jsonl").exists()
     return has_trail or any((data_dir / "store" / name).is_dir() for name in COLLECTIONS)
-
-
-def kept_side(data_dir: Path, trail: AuditLog) -> Path | None:
-    """Return the folder with the old side of an upgrade, None where there was none or somebody has removed it."""
-    what = trail.latest(UPGRADED)
-    folder = data_dir / str(what["kept"]) if what else None
-    return folder if folder is not None and folder.is_dir() else None
 
 
 def upgrade(

@@ -18,7 +18,6 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -340,6 +339,8 @@ def sync_tree(root: Path) -> None:
     """
     folders = [root.parent, *(Path(folder) for folder, _, _ in os.walk(root))]
     files = [Path(folder) / name for folder, _, names in os.walk(root) for name in names]
+    from concurrent.futures import ThreadPoolExecutor  # late: every command imports this file
+
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
         list(pool.map(_sync_if_there, files))  # raises the first error
         list(pool.map(sync_folder, folders))

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from memory_anchor.base.files import write_atomic
 from memory_anchor.domain.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.domain.model import Caller
+from memory_anchor.domain.rights import Action, refusal
 
 FLAG = "paused"
 LONGEST = timedelta(days=365)
@@ -53,6 +55,15 @@ def pause_of(data_dir: Path, now: datetime) -> Pause | None:
         return pause if until is None or now < until else None
     except (ValueError, TypeError, AttributeError, KeyError):
         return Pause()
+
+
+def check_may_write(*, read_only: bool, paused: bool, pause: Pause | None = None) -> None:
+    """Raise Refused where nothing may be written now. pause: names when it ends, where it does by itself."""
+    if read_only:
+        raise Refused("this connection is read-only; nothing was written")
+    if paused:
+        ends = f"; it ends at {pause.until:%Y-%m-%d %H:%M} UTC" if pause is not None and pause.until else ""
+        raise Refused(refusal(Action.WRITE_PAUSED, Caller.AGENT) + ends)
 
 
 def save_pause(data_dir: Path, pause: Pause) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.system import SystemClock
+from memory_anchor.admin.backup_list import LATE_FACTOR, listed
 from memory_anchor.base import json_values, quarantine
 from memory_anchor.base.files import file_error
 from memory_anchor.base.json_values import Json, Record, items, one_of, optional_text, record, records, text, texts
@@ -215,9 +216,7 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
 
 def _restore(data_dir: Path) -> str:
     """Return the command that restores a file outside of the store, which only backups have."""
-    from memory_anchor.admin import nightly
-
-    backups = nightly.listed(data_dir)
+    backups = listed(data_dir)
     return f"memory-anchor backup restore {backups[-1]['file'] if backups else 'FILE'} --force"
 
 
@@ -232,10 +231,9 @@ def _bring_over(data_dir: Path, how: str = "") -> str:
 
 def _backups(data_dir: Path, settings: Settings) -> Check:
     """Return when the last backup was made, with a warning where it is late and there is anything to keep."""
-    from memory_anchor.admin import nightly
     from memory_anchor.front.cli.output import local_time
 
-    backups = nightly.listed(data_dir)
+    backups = listed(data_dir)
     often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
     if not backups:
         is_new = settings.backup.every_h == 0
@@ -246,7 +244,7 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
     last = backups[-1]
     finding = f"{len(backups)}, the last {local_time(last['made_at'])} at {last['file']}; {often}"
     age_h = (SystemClock().now() - datetime.fromisoformat(last["made_at"])).total_seconds() / 3600
-    if settings.backup.every_h and age_h > nightly.LATE_FACTOR * settings.backup.every_h:
+    if settings.backup.every_h and age_h > LATE_FACTOR * settings.backup.every_h:
         return Check("backups", "warning", finding, "memory-anchor backup create")
     return Check("backups", "ok", finding)
 
@@ -265,15 +263,15 @@ def _trail(data_dir: Path) -> LocalTrail:
 def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
     """Yield an unfinished purge, which the next process to open the store finishes."""
     from memory_anchor.adapters.file_records import FileRecords
-    from memory_anchor.admin.purge import STATE
+    from memory_anchor.admin.left_behind import PURGE_STATE
     from memory_anchor.store.record_rows import SqlRecords
-    from memory_anchor.upkeep.job_kit import load_state
+    from memory_anchor.upkeep.job_state import load_state
 
     state = None
     with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
         database = _trail(data_dir).database
         records = FileRecords(data_dir) if database is None else SqlRecords(database, SystemClock().now)
-        state = load_state(records, STATE)
+        state = load_state(records, PURGE_STATE)
     if isinstance(state, dict) and "asked" in state:
         finding = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
         finding += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"
@@ -282,6 +280,10 @@ def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
 
 
 def _salvaged(data_dir: Path) -> Iterator[Check]:
+    from memory_anchor.admin.left_behind import ACCOUNT_FILE, REPLACED
+
+    if next(data_dir.glob(f"{REPLACED}*/{ACCOUNT_FILE}"), None) is None:
+        return
     from memory_anchor.runtime.salvage import last_account
 
     if (last := last_account(data_dir)) is not None:
@@ -292,7 +294,7 @@ def _salvaged(data_dir: Path) -> Iterator[Check]:
 
 def _upgraded(data_dir: Path) -> Iterator[Check]:
     """Yield where the store before an upgrade is kept, and how a human who is content removes it."""
-    from memory_anchor.admin.upgrade import kept_side
+    from memory_anchor.admin.left_behind import kept_side
 
     with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
         if (folder := kept_side(data_dir, _trail(data_dir))) is not None:

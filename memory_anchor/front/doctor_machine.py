@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
-import ssl
 import stat
 import sys
 from collections.abc import Generator, Iterator, Mapping
@@ -242,6 +241,8 @@ def _cause(error: BaseException) -> str:
     """Return the innermost reason in one line."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
+    import ssl
+
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted here ({error.verify_message})"
     return " ".join(str(error).split())[:200] or type(error).__name__

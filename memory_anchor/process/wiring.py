@@ -68,6 +68,7 @@ from memory_anchor.domain.versions import Draft
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions import installed
 from memory_anchor.identity.keys import Approver
+from memory_anchor.identity.opening import identity_of, rules_folder
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.conversation_learning import ConversationLearner, EventReader
 from memory_anchor.ingest.model_calls import decide_with_model
@@ -96,7 +97,8 @@ from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.shared_files import SharedFiles, is_served_by_many
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.disagreements import RecalledTogether
-from memory_anchor.upkeep.job_kit import Upkeep, load_state, state_record
+from memory_anchor.upkeep.job_kit import Upkeep
+from memory_anchor.upkeep.job_state import load_state, state_record
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
 from memory_anchor.upkeep.leases import JOBS, Lease, lease_of
 from memory_anchor.upkeep.registry import JobCalls, all_jobs, with_interval
@@ -105,7 +107,7 @@ from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.use_cases import services
 from memory_anchor.use_cases.maintenance import merges_of
 from memory_anchor.use_cases.memory import MemoryAnchor
-from memory_anchor.use_cases.services import Project, Services, rules_folder
+from memory_anchor.use_cases.services import Project, Services
 from memory_anchor.use_cases.writes import session_text
 
 if TYPE_CHECKING:
@@ -365,7 +367,7 @@ class Core:
                 root=root,
                 settings=settings,
                 gate=services.gate(settings),
-                identity=services.identity_of(
+                identity=identity_of(
                     settings,
                     project_id,
                     root,

@@ -30,7 +30,9 @@ from memory_anchor.adapters.old_store import read_record, written_points
 from memory_anchor.adapters.payload import checksum_matches, from_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING, finish_restore
 from memory_anchor.admin import backup
+from memory_anchor.admin.backup_list import known_backups
 from memory_anchor.admin.backup_manifest import Manifest
+from memory_anchor.admin.left_behind import ACCOUNT_FILE, REPLACED
 from memory_anchor.admin.purge import PURGE, PURGE_BEGUN
 from memory_anchor.admin.upgrade import OLD_MIRROR, is_old
 from memory_anchor.base.files import file_error, write_atomic
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix, MemoryStore
     from memory_anchor.settings import Settings
 
-ACCOUNT_FILE = "salvage.json"
 SALVAGE = "salvage"
 AUDIT = "audit"
 BATCH = 500
@@ -295,7 +296,7 @@ def _lines_of(path: Path) -> list[bytes]:
 
 def _lines_of_backup(data_dir: Path, staging: Path) -> list[tuple[bytes, bool]]:
     """Return the trail of the newest backup that can be read, each line with whether it was imported."""
-    for listed in reversed(backup.known_backups(data_dir)):
+    for listed in reversed(known_backups(data_dir)):
         folder = staging / "backup"
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(MemoryAnchorError):
@@ -357,7 +358,7 @@ def _add_from_backups(
     data_dir: Path, staging: Path, collections: list[_SalvagedCollection], trail: _Trail, report: SalvageReport
 ) -> None:
     """Take what is missing from the newest backup that has it, and note as lost what none has."""
-    for listed in reversed(backup.known_backups(data_dir)):
+    for listed in reversed(known_backups(data_dir)):
         if not any(collection.unreadable or collection.open_ended for collection in collections):
             break
         file = Path(listed["file"])
@@ -493,7 +494,7 @@ def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> No
 
 def last_account(data_dir: Path) -> tuple[Path, int] | None:
     """Return the folder and the number of lost versions of the last salvage whose damaged store is still there."""
-    files = sorted(data_dir.glob(f"{backup.REPLACED}*/{ACCOUNT_FILE}"), key=lambda path: path.stat().st_mtime)
+    files = sorted(data_dir.glob(f"{REPLACED}*/{ACCOUNT_FILE}"), key=lambda path: path.stat().st_mtime)
     for file in reversed(files):
         try:
             return file.parent, len(json.loads(file.read_text("utf-8"))["lost"])

@@ -37,7 +37,7 @@ from memory_anchor.domain.errors import (
     Unavailable,
 )
 from memory_anchor.store.group_commit import MOST, CommitFailed, GroupCommit, Row, SqlConnection, SqlLink, Value
-from memory_anchor.store.tables import LAYOUT, SQLITE, SqlDialect
+from memory_anchor.store.layout import LAYOUT, SQLITE, SqlDialect
 
 T = TypeVar("T")
 IN_MEMORY = Path(":memory:")

@@ -22,7 +22,7 @@ from memory_anchor.domain.errors import (
 )
 from memory_anchor.store.database import WAIT_MS, Database, Sqlite
 from memory_anchor.store.group_commit import SqlConnection, SqlLink
-from memory_anchor.store.tables import POSTGRESQL
+from memory_anchor.store.layout import POSTGRESQL
 
 _ADVISORY_LOCK = 0x6D656D6F7279
 """The key of the lock of every write: "memory"."""

@@ -17,7 +17,7 @@ from memory_anchor.adapters.file_records import BYTES_MAX, FileRecords, checked_
 from memory_anchor.base.files import make_private
 from memory_anchor.domain.errors import ChangedMeanwhile, StoreDamaged, TooLarge
 from memory_anchor.domain.ports import ListedRecord, StoredRecord
-from memory_anchor.store.tables import micros
+from memory_anchor.store.layout import micros
 
 if TYPE_CHECKING:
     from memory_anchor.store.database import Database

@@ -20,9 +20,10 @@ from memory_anchor.domain.ports import EmbedderIdentity, Entry
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import END_SQL, IN_MEMORY, Sqlite, end_of
 from memory_anchor.store.group_commit import Row, SqlConnection, SqlLink
+from memory_anchor.store.layout import LAYOUT
 from memory_anchor.store.record_rows import checksum_of
 from memory_anchor.store.sql_store import identities_of
-from memory_anchor.store.tables import LAYOUT, SELECTED, SELECTED_COUNT, STORED, VECTOR, memory_of, vectors_of
+from memory_anchor.store.tables import SELECTED, SELECTED_COUNT, STORED, VECTOR, memory_of, vectors_of
 
 PAGE = 200
 ROWS_PER_BYTE = 40

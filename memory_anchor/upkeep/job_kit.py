@@ -16,10 +16,10 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from memory_anchor.base.json_values import Json, Record, parsed
+from memory_anchor.base.json_values import Record
 from memory_anchor.base.request_gate import FairLock
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings
-from memory_anchor.domain.errors import MemoryAnchorError, retry_on_conflict
+from memory_anchor.domain.errors import retry_on_conflict
 from memory_anchor.domain.model import HISTORY, Memory, MemoryType, Scope, Status
 from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore, PageReader, SmallRecords
 from memory_anchor.domain.versions import Revision
@@ -28,13 +28,13 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.commits import Commits, audit_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
+from memory_anchor.upkeep.job_state import state_record
 
 if TYPE_CHECKING:
     from memory_anchor.upkeep.disagreements import RecalledTogether
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""
-STATES = "jobs"
 """The folder of the records in which jobs store what they can compute again."""
 BATCH = 25
 """Revisions per write, two points each: a few milliseconds of store time, so that no search waits longer."""
@@ -242,20 +242,6 @@ def entry_like(new: Memory, source: Entry) -> Entry:
 def new_entry(memory: Memory) -> Entry:
     """Return an entry with words; its vector is made in the background, by the job that embeds what waits."""
     return Entry(memory, {}, searched_words(memory))
-
-
-def state_record(name: str) -> str:
-    """Return the name of the record that holds what a job stored under this name."""
-    return f"{STATES}/{name}.json"
-
-
-def load_state(records: SmallRecords | None, name: str) -> Json:
-    """Return what a job stored under this name, None when there is nothing or it is damaged."""
-    try:
-        stored = records.read(state_record(name)) if records is not None else None
-        return parsed(stored.content) if stored is not None else None
-    except (ValueError, MemoryAnchorError):
-        return None
 
 
 def save_state(up: Upkeep, name: str, state: Record) -> None:

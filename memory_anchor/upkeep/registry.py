@@ -46,11 +46,11 @@ from memory_anchor.upkeep.job_kit import (
     Planned,
     Upkeep,
     live,
-    load_state,
     save_state,
     scan,
     write,
 )
+from memory_anchor.upkeep.job_state import load_state
 from memory_anchor.upkeep.jobs import BY_HAND, Job
 from memory_anchor.upkeep.parting import part_joined
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words

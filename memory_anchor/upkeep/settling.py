@@ -44,10 +44,10 @@ from memory_anchor.upkeep.job_kit import (
     carry_out,
     current_where,
     live,
-    load_state,
     save_state,
     scan,
 )
+from memory_anchor.upkeep.job_state import load_state
 
 LOOK_BACK = timedelta(days=30)
 """Newest writes that are checked for being half-done."""

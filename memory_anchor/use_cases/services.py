@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from cachetools import LRUCache
 
-from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.idempotency import FirstAnswers
 from memory_anchor.base.pausing import SaveHealth
 from memory_anchor.domain.activation import DECAY_RATES, ActivationSettings, rate_of_half_life, settings_named
-from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import MemoryType, Scope
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.layers.gate import ConfidenceGate
@@ -31,7 +29,7 @@ from memory_anchor.use_cases.costs import ShownCosts
 
 if TYPE_CHECKING:
     from memory_anchor.domain.freshness import FreshnessChecker
-    from memory_anchor.domain.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, Trail
+    from memory_anchor.domain.ports import Clock, Embedder, LanguageModel, MemoryStore, Trail
     from memory_anchor.extensions.extension import Running, ServedMemory
     from memory_anchor.ingest.conversation_learning import ConversationLearner
     from memory_anchor.ingest.reconcile import Policy
@@ -70,10 +68,6 @@ class RecentPrompts:
         with self._lock:
             prompts = tuple(self._prompts.get((scope.account, scope.project, scope.conversation), ()))
         return next((prompt for prompt in reversed(prompts) if prompt != query.strip()[:PROMPT_CHARS]), "")
-
-
-TENANT = "tenant-"
-"""How the folder of the rules of another account's project begins."""
 
 
 class ProjectNote(Protocol):
@@ -157,44 +151,6 @@ def asks_user(settings: Settings) -> frozenset[MemoryType]:
 
     settled = {kind for kind, chosen in policy(settings).by_type.items() if chosen is not Resolution.ASK_USER}
     return frozenset(MemoryType) - settled
-
-
-def identity_of(
-    settings: Settings,
-    project_id: str,
-    root: str,
-    *,
-    data_dir: Path,
-    clock: Clock,
-    audit: AuditLog,
-    account: str,
-) -> IdentitySchema:
-    """Return L0 of a project. root: its folder here, "" for none; account: whose it is."""
-    return IdentitySchema(
-        project_dir=Path(root) if root else None,
-        project_id=project_id,
-        home=data_dir / "identity" / project_id,
-        clock=clock,
-        audit=audit,
-        budget_tokens=settings.budget.identity,
-        min_interval_s=settings.constitution.min_interval_s,
-        distinct_approvers=settings.constitution.distinct_approvers,
-        account=account,
-    )
-
-
-def rules_folder(scope: Scope, root: str, *, local_account: str) -> str:
-    """Return the name of the folder that holds a project's rules: no two accounts share one.
-
-    root: the project's folder here, which only callers of this machine have. local_account: the account of this
-    installation, whose projects go by their ids. Ids are names, and two accounts may use the same.
-    Raises BadInput: an id that looks like such a folder of another account.
-    """
-    if scope.project.startswith(TENANT):
-        raise BadInput(f"project id is {scope.project!r}; ids that begin with {TENANT!r} are this server's own")
-    if root or scope.account == local_account:
-        return scope.project
-    return f"{TENANT}{stable_hash(scope.account, scope.project)[:32]}"
 
 
 def variants(settings: Settings) -> dict[str, SearchOptions]:

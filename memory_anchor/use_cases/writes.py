@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from memory_anchor.base.hashing import content_hash, stable_hash
 from memory_anchor.base.json_values import Json
-from memory_anchor.base.pausing import Pause, pause_of
+from memory_anchor.base.pausing import check_may_write, pause_of
 from memory_anchor.domain import rights
 from memory_anchor.domain.errors import BadInput, NotFound, Refused, VersionConflict
 from memory_anchor.domain.model import (
@@ -487,15 +487,6 @@ class Writes:
 
     def _of_line(self, line: Line, safe: str) -> Request | None:
         return request_of(self.actor, f"import-{line.name}", IMPORT, {"text": safe})
-
-
-def check_may_write(*, read_only: bool, paused: bool, pause: Pause | None = None) -> None:
-    """Raise Refused where nothing may be written now. pause: names when it ends, where it does by itself."""
-    if read_only:
-        raise Refused("this connection is read-only; nothing was written")
-    if paused:
-        ends = f"; it ends at {pause.until:%Y-%m-%d %H:%M} UTC" if pause is not None and pause.until else ""
-        raise Refused(rights.refusal(Action.WRITE_PAUSED, Caller.AGENT) + ends)
 
 
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:

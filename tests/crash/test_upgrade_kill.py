@@ -14,7 +14,7 @@ from archives import unpack
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import JOURNAL, STAGING
-from memory_anchor.admin.upgrade import UPGRADED
+from memory_anchor.admin.left_behind import UPGRADED
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import CollectionSpec, MemoryStore
 from memory_anchor.domain.where import Where

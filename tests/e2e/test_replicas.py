@@ -25,11 +25,11 @@ from memory_anchor.adapters.system import SystemClock
 from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.identity.opening import identity_of
 from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import PASSPHRASE, cheap_keys
-from memory_anchor.use_cases.services import identity_of
 
 WRITERS = 4
 RULES = "entries:\n  - id: friday\n    content: Never deploy on a Friday.\n    priority: 90\n"

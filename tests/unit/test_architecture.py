@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "extensions.transfer": 2150,
     "front": 9147,
     "hooks": 1244,
-    "identity": 3680,
+    "identity": 3712,
     "ingest": 4558,
     "integrations": 370,
     "language": 6135,
@@ -89,9 +89,9 @@ BUDGETS: dict[str, int] = {
     "recall": 6350,
     "runtime": 4256,
     "settings": 518,
-    "store": 3298,
+    "store": 3311,
     "testing": 188,
-    "upkeep": 2923,
+    "upkeep": 2936,
     "use_cases": 2541,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says
@@ -411,7 +411,7 @@ BESIDE_THE_DOOR = {
     ),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
     *(f"front/cli/{name}.py" for name in ("config", "keep", "constitution", "link", "init")),
-    *(f"front/cli/{name}.py" for name in ("passphrase", "care", "output")),
+    *(f"front/cli/{name}.py" for name in ("passphrase", "care", "linking", "output")),
     "front/cli/memories.py",
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""

@@ -15,7 +15,8 @@ from memory_anchor.domain.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.snippets import TO_VERIFY
 from memory_anchor.upkeep import registry
-from memory_anchor.upkeep.job_kit import Limits, load_state, state_record
+from memory_anchor.upkeep.job_kit import Limits
+from memory_anchor.upkeep.job_state import load_state, state_record
 from memory_anchor.upkeep.registry import Story, consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 

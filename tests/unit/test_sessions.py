@@ -14,8 +14,9 @@ from sessionkit import DAY, Machine, Told, id_of
 
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.sessions.agents import find
-from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
+from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.reading import look
+from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import human_of, signed_call
 

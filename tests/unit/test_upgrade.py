@@ -19,6 +19,7 @@ from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import STAGING
 from memory_anchor.admin import backup
 from memory_anchor.admin import upgrade as upgrading
+from memory_anchor.admin.left_behind import kept_side
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import CollectionSpec
@@ -101,7 +102,7 @@ def test_a_store_of_each_release_arrives_whole_in_the_database(data: Path) -> No
             "versions": {name: len(found) for name, found in before.items()},
             "kept": "replaced-1",
         }
-        assert upgrading.kept_side(data, trail) == data / "replaced-1"
+        assert kept_side(data, trail) == data / "replaced-1"
         assert list(store.faults()) == []
     assert others(data) == {name: hashed for name, hashed in around.items() if not is_moved(name)}
     assert (data / "replaced-1" / "audit" / "audit.jsonl").read_bytes() == lines

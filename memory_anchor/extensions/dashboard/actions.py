@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
-from memory_anchor.admin import nightly
+from memory_anchor.admin import backup_list
 from memory_anchor.base.files import make_private
 from memory_anchor.base.json_values import Json, Record, items, parsed, record, records, text, whole
 from memory_anchor.base.json_values import text as text_of
@@ -168,8 +168,8 @@ def key() -> Record:
     return {"name": own.name if own else "", "warning": keys.warning(), "fingerprint": fingerprint}
 
 
-def backups() -> list[nightly.ListedBackup]:
-    return nightly.listed(link.data_dir())[::-1]
+def backups() -> list[backup_list.ListedBackup]:
+    return backup_list.listed(link.data_dir())[::-1]
 
 
 def checks() -> list[Record]:
@@ -539,7 +539,7 @@ def pause(form: Form, session: Session, words: Words) -> str:
 
 def backup(_: Form, session: Session, words: Words) -> str:
     """Write a backup into the data directory's folder of backups."""
-    folder = link.data_dir() / nightly.FOLDER
+    folder = link.data_dir() / backup_list.FOLDER
     make_private(folder)
     done = ask("backup_create", file=str(folder))
     _notify(session, "good", words("health.backed_up", n=done["versions"], file=done["file"]))

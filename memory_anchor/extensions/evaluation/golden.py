@@ -22,23 +22,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
-from memory_anchor.admin import backup
+from memory_anchor.admin.backup_list import remove_known
 from memory_anchor.base.files import file_lock, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json, Record, kind_of, number, texts, whole
 from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.requests import checks
 from memory_anchor.extensions.evaluation.metrics import SHOWN, Answered
-from memory_anchor.front import views
-from memory_anchor.language.tokens import count_tokens
-from memory_anchor.process.app import build_core, loaded_settings, open_store
-from memory_anchor.process.wiring import Core
-from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.settings import Settings
-from memory_anchor.use_cases.memory import MemoryAnchor
+
+if TYPE_CHECKING:
+    from memory_anchor.process.wiring import Core
+    from memory_anchor.runtime.lock import DirectoryLock
+    from memory_anchor.settings import Settings
+    from memory_anchor.use_cases.memory import MemoryAnchor
+
+    Ask = Callable[[Core, Sequence[str]], Record]
 
 FILE = "golden.jsonl"
 ASKED_DEPTH = 10
@@ -106,6 +108,9 @@ def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Json]:
     questions: a list of texts. Times are of a first search for a text in a warm process: one search goes unmeasured,
     and the cached answer of each is dropped first. Raises BadInput.
     """
+    from memory_anchor.front import views
+    from memory_anchor.language.tokens import count_tokens
+
     queries = checks.strings("questions", questions, most=QUESTIONS_MAX, each=checks.QUERY_MAX)
     answers: list[Record] = []
     for query in queries[:1]:
@@ -157,7 +162,6 @@ def _read(path: Path, number: int, line: str) -> GoldenQuestion:
 
 EMBED_BATCH = 64
 WARM_ROUNDS_MAX = 1_000
-Ask = Callable[[Core, Sequence[str]], Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,9 @@ class MemoryCopy:
 
     def answers(self, settings: Settings, questions: Sequence[str], ask: Ask) -> Record:
         """Return ask(core, questions) under these settings, with L0 and L4 embedded before. Raises our errors."""
+        from memory_anchor.process.app import build_core
+        from memory_anchor.settings import Settings
+
         # Over an embedded store, without cached answers: every question is searched for.
         changed = settings.model_dump() | {"data_dir": "", "store": {}}
         changed["retrieval"] = {**changed["retrieval"], "cache_ttl_s": 0}
@@ -186,6 +193,11 @@ class MemoryCopy:
 @contextmanager
 def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[MemoryCopy]:
     """Yield a copy of the memory in `data_dir`. make_backup(path): writes a backup of it there. Raises our errors."""
+    from memory_anchor.admin import backup
+    from memory_anchor.process.app import open_store
+    from memory_anchor.runtime.lock import DirectoryLock
+    from memory_anchor.settings import Settings
+
     scratch = Path(tempfile.mkdtemp(prefix="memory-anchor-eval-")).resolve()
     file, home = scratch / "memory.tar.gz", scratch / "data"
     try:
@@ -203,7 +215,7 @@ def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[Mem
             yield MemoryCopy(home, lock)
     finally:
         shutil.rmtree(scratch)
-        backup.remove_known(data_dir, file)
+        remove_known(data_dir, file)
 
 
 DEFAULT = "as set"
@@ -219,6 +231,8 @@ class Variant:
 
 def as_set(env: Mapping[str, str], project_dir: str = "") -> Variant:
     """Return the current settings. Raises BadInput."""
+    from memory_anchor.process.app import loaded_settings
+
     return Variant(DEFAULT, loaded_settings(env, project_dir).settings)
 
 
@@ -228,6 +242,8 @@ def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant
     text: path of a YAML file, `name=value,...`, a name in the setting `variants`, or `as set` for no change. Raises
     BadInput: none of these.
     """
+    from memory_anchor.process.app import loaded_settings
+
     if text.strip() == DEFAULT:
         return as_set(env, project_dir)
     configured = as_set(env, project_dir).settings

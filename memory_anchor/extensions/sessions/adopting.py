@@ -15,11 +15,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from memory_anchor.base.json_values import Json, Record, record, texts
-from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, find
+from memory_anchor.extensions.sessions.agents import FoundSession, find
 from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.reading import LookReport, look
+from memory_anchor.extensions.sessions.settings import AGENTS
 
-CHOICE, LOOK = "choice", "look_at_sessions"
+CHOICE = "choice"
 GLIMPSE_BYTES, GLIMPSES_MAX = 16 * 1024, 2_000
 """Read of a file's beginning, and of how many files, to say which folders there are."""
 DAY_S = 86_400.0

@@ -16,15 +16,10 @@ from typing import Protocol, cast, runtime_checkable
 
 from memory_anchor.base import nofollow
 from memory_anchor.base.hashing import stable_hash
-from memory_anchor.extensions import installed
 from memory_anchor.extensions.sessions.passages import clean_name
+from memory_anchor.extensions.sessions.settings import AGENTS, READERS
 from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep
 
-_OWN = dict.fromkeys(("claude-code", "codex"), f"{__package__}.readers")
-_READERS = _OWN | {
-    agent: f"{__package__.rpartition('.')[0]}.{one.name}" for one in installed() for agent in one.readers
-}
-AGENTS = tuple(_READERS)
 FILES_MAX, DEPTH_MAX = 200_000, 12
 
 
@@ -78,7 +73,7 @@ class FoundSession:
 
 @cache
 def reader(agent: str) -> LineReader | StoreReader:
-    return cast("LineReader | StoreReader", import_module(f"{_READERS[agent]}.{agent.replace('-', '_')}"))
+    return cast("LineReader | StoreReader", import_module(f"{READERS[agent]}.{agent.replace('-', '_')}"))
 
 
 def places(

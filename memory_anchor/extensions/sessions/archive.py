@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.json_values import parsed
 from memory_anchor.extensions.sessions.passages import Part, SessionAction, SessionPassage, indexed, spoken
+from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.extensions.sessions.steps import Facts
 from memory_anchor.language.terms import TERMS_VERSION, terms
 from memory_anchor.store.database import Sqlite
 from memory_anchor.store.group_commit import Row, SqlLink
 
-FILE = "sessions.db"
 LAYOUT, NEWEST_TABLE = "1", "proposal"
 HEAD_CHARS = 400
 """Of a session's title and first request that are indexed with it."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +19,7 @@ from memory_anchor.adapters.projects import PATH, Projects
 from memory_anchor.base.json_values import Json, Record, number, record, records, text
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound
 from memory_anchor.extensions.sessions import requests as asks
-from memory_anchor.extensions.sessions.adopting import LOOK, AdoptChoice, overview, read_all
-from memory_anchor.extensions.sessions.agents import AGENTS, places
-from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
-from memory_anchor.extensions.sessions.reading import LookReport
-from memory_anchor.extensions.sessions.use_cases import EPOCH
+from memory_anchor.extensions.sessions.settings import AGENTS, FILE, LOOK
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.generated import register as register_commands
@@ -41,6 +37,11 @@ from memory_anchor.front.cli.output import (
     show_json,
 )
 from memory_anchor.front.cli.shorthand import parse_time
+
+if TYPE_CHECKING:
+    from memory_anchor.extensions.sessions.adopting import AdoptChoice
+    from memory_anchor.extensions.sessions.archive import SessionsFile
+    from memory_anchor.extensions.sessions.reading import LookReport
 
 HELP = "Past sessions of the agents on this machine: search, list, show."
 SENTENCES = 20
@@ -78,6 +79,8 @@ def adopt(
     if status:
         _show_status(_status(), as_json=json_)
         return
+    from memory_anchor.extensions.sessions.adopting import overview
+
     check_writable()
     if forget:
         _forget(forget, as_json=json_)
@@ -109,6 +112,9 @@ def adopt(
 
 def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None, folder: Path | None) -> AdoptChoice:
     """Return what is to be read: all that is known here, or a folder and what was chosen before."""
+    from memory_anchor.extensions.sessions.adopting import AdoptChoice
+    from memory_anchor.extensions.sessions.agents import places
+
     if unknown := next((name for name in only or () if name not in AGENTS), ""):
         raise BadInput(f"--only is {unknown[:40]!r}; allowed are {', '.join(AGENTS)}")
     begin = 0.0
@@ -144,6 +150,9 @@ def _agrees() -> bool:
 
 
 def _read(choice: AdoptChoice) -> LookReport:
+    from memory_anchor.extensions.sessions.adopting import read_all
+    from memory_anchor.extensions.sessions.archive import SessionsFile
+
     archive, ticker = SessionsFile(data_dir() / FILE), Ticker("files", every=200)
 
     def progress(report: LookReport) -> None:
@@ -160,6 +169,8 @@ def _opened() -> SessionsFile:
     path = data_dir() / FILE
     if not path.exists():
         raise NotFound(NOTHING)
+    from memory_anchor.extensions.sessions.archive import SessionsFile
+
     return SessionsFile(path)
 
 
@@ -205,7 +216,7 @@ def _forget(name: str, *, as_json: bool) -> None:
 
 
 def _day(at: Json) -> str:
-    return (EPOCH + timedelta(seconds=number(at))).strftime("%Y-%m-%d") if at else "?"
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=number(at))).strftime("%Y-%m-%d") if at else "?"
 
 
 def _show_overview(agents: list[dict[str, Json]]) -> None:

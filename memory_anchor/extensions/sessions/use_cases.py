@@ -22,10 +22,11 @@ from memory_anchor.domain.model import Citation, Layer, Locator, Origin, Retriev
 from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.sessions import requests
-from memory_anchor.extensions.sessions.archive import FILE, SessionsFile, parts_of
+from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
 from memory_anchor.extensions.sessions.handoff import Handoff, handoff_of
 from memory_anchor.extensions.sessions.passages import shown
 from memory_anchor.extensions.sessions.search import FoundPassage, search
+from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.ingest.proposals import SENTENCE
 from memory_anchor.language.coverage import covers
 

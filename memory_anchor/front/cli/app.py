@@ -81,7 +81,7 @@ class Commands(TyperGroup):
         try:
             answer = super().invoke(ctx)
             if link.has_called():
-                from memory_anchor.front.cli.care import offer_project_link
+                from memory_anchor.front.cli.linking import offer_project_link
 
                 offer_project_link()
             return answer

@@ -11,14 +11,15 @@ import typer
 
 from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
 from memory_anchor.base.json_values import text as text_of
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.requests import requests as asks
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions import installed
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import call, data_dir, preamble
+from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.linking import link_folder
 from memory_anchor.front.cli.output import (
     SHOWN_IDS,
     JsonOption,
@@ -355,41 +356,6 @@ def _ask_likely() -> str:
         print_dim("nothing was linked")
         raise typer.Exit(0)
     return str(record(here)["may_be"])
-
-
-def link_folder(project: str, folder: Path | None, *, moved: bool, as_json: bool) -> None:
-    where = str(folder.absolute()) if folder is not None else None
-    answer = call("projects_link", project=project, folder=where, moved=moved or None, human=ask_human())
-    if as_json:
-        show_json(answer)
-        return
-    print_dim(f"{answer['folder']} is project {project}")
-    if answer["left_behind"]:
-        print_dim(
-            f"{answer['left_behind']} memories stay with {answer['was']}, which it was until now; "
-            f"`memory-anchor projects merge {answer['was']} {project}` brings them"
-        )
-
-
-def offer_project_link() -> None:
-    """Ask whether this folder belongs to a likely project, or name it where nobody can answer. Never fails."""
-    file, caller = data_dir() / "projects.json", preamble()
-    if caller.project or not caller.project_dir or not file.is_file():
-        return
-    from memory_anchor.adapters.projects import Projects
-
-    on_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    try:
-        project, line = Projects(file, str).link_question(caller.project_dir, on_terminal=on_terminal)
-        if line:
-            err.print(escaped(line))
-        show_typing()
-        if project and typer.confirm("Link this folder to it now?", default=False, err=True):
-            link_folder(project, None, moved=False, as_json=False)
-    except typer.Abort:
-        return
-    except MemoryAnchorError as error:
-        err.print(f"[bold red]error:[/] {escaped(str(error))}")
 
 
 def _switch(name: str, *, on: bool, about: str) -> Command:

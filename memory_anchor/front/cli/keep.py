@@ -187,7 +187,7 @@ def backup_create(
 @handle_errors
 def backup_list(json_: JsonOption = False) -> None:
     """Show the backups made of this memory that are still there, oldest first."""
-    from memory_anchor.admin.nightly import listed
+    from memory_anchor.admin.backup_list import listed
 
     backups = listed(data_dir())
     if json_:

@@ -62,10 +62,9 @@ def data_dir() -> Path:
 def check_writable() -> None:
     """Raise Refused: read-only, or paused; for commands that write files without a `call`."""
     from memory_anchor.adapters.projects import locate
-    from memory_anchor.base.pausing import pause_of
+    from memory_anchor.base.pausing import check_may_write, pause_of
     from memory_anchor.process.app import settings_of
     from memory_anchor.settings import with_project_file
-    from memory_anchor.use_cases.writes import check_may_write
 
     caller, settings = preamble(), settings_of(os.environ)
     project = with_project_file(settings, locate(Path(caller.project_dir)).root if caller.project_dir else "")

@@ -406,7 +406,7 @@ class UseCaseCall:
 class Observation(BaseModel):
     """One thing worth remembering, written down as a file. Times without a zone are local."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="Observation")
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Observation", defer_build=True)
 
     type: ObservationType = Field(description="What kind of memory it is; decides the layer it belongs to.")
     summary: str = Field(min_length=1, max_length=SUMMARY_MAX, description="One line; becomes the memory's key.")

