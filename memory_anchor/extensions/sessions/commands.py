@@ -136,6 +136,8 @@ def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None
 def _chosen() -> AdoptChoice | None:
     if not (data_dir() / FILE).exists():
         return None
+    from memory_anchor.extensions.sessions.adopting import AdoptChoice
+
     archive = _opened()
     try:
         return AdoptChoice.stored(archive)
