@@ -368,9 +368,7 @@ class Core:
                 settings=settings,
                 gate=services.gate(settings),
                 identity=identity_of(
-                    settings,
-                    project_id,
-                    root,
+                    *(settings, project_id, root),
                     data_dir=self.data_dir,
                     clock=self.clock,
                     audit=self.audit,
