@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "extensions.service": 3690,
     "extensions.sessions": 2997,
     "extensions.transfer": 2150,
-    "front": 9147,
+    "front": 9172,
     "hooks": 1244,
     "identity": 3712,
     "ingest": 4558,
