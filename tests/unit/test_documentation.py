@@ -150,6 +150,14 @@ def test_every_exit_code_is_told() -> None:
     assert {int(code) for code in re.findall(r"\d", told)} == {kind.exit_code for kind in TABLE.values()}
 
 
+def test_the_comparison_with_other_tools_is_reached_from_where_readers_begin() -> None:
+    """Rule docs: README and the index lead to where this is not the best choice, in both languages."""
+    ways = {"README.md": "docs/comparison.md", "docs/index.md": "comparison.md"}
+    ways |= {"README.zh.md": "docs/zh/comparison.md", "docs/zh/index.md": "comparison.md"}
+
+    assert [page for page, way in ways.items() if f"]({way})" not in (ROOT / page).read_text("utf-8")] == []
+
+
 def test_every_page_has_its_place_in_the_site() -> None:
     """Issue 18: no page that nobody finds."""
     nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
