@@ -7,15 +7,16 @@ writes. Rejected: teaching every one of those readers to read rows, which would 
 
 Invariants: after `refresh` the copies are what is committed, but for names that a unit of another thread is writing. A
 change that was rolled back leaves no trace in the copies after the next `refresh`. What a kill leaves is put right by
-`begin`.
+`begin`, which deletes nothing but copies of what another replica removed: the rest goes to `replaced-N`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ KEY = "identity/approver.json"
 JOINED = "replica"
 """The file that says that a data directory has been a replica's before."""
 ASIDE = "replaced-"
+NAMED_MAX = 5
+log = logging.getLogger("memory_anchor")
 
 
 class SharedFiles:
@@ -67,7 +70,7 @@ class SharedFiles:
                     self._records.write(name, path.read_bytes(), before=None)
             else:
                 self._check_key(rows.get(KEY))
-                self._put_aside([path for name, path in here.items() if rows.get(name) is None])
+                self._put_aside([path for name, path in here.items() if self._is_own(name, path, rows)])
                 for name, content in rows.items():
                     self._apply(name, content)
         replace_file(self._root / JOINED, b"")
@@ -176,18 +179,28 @@ class SharedFiles:
                 "changed. A replica begins with an empty data directory: set another `data_dir`."
             )
 
+    def _is_own(self, name: str, path: Path, rows: Mapping[str, bytes | None]) -> bool:
+        """Return whether a file may be nobody's copy: of a replica one that was never a row, its key whatever the rows
+        say; of another directory each that differs."""
+        if (self._root / JOINED).exists():
+            return name not in rows or (name == KEY and _public_of(path.read_bytes()) != _public_of(rows[KEY] or b""))
+        return rows.get(name) != path.read_bytes()
+
     def _put_aside(self, paths: list[Path]) -> None:
-        """Move what the rows do not have out of the way; what a killed process of a replica left is removed."""
-        was_replica = (self._root / JOINED).exists()
+        """Move files out of the way, and say so; a killed process of a replica leaves some too."""
         numbers = [path.name.removeprefix(ASIDE) for path in self._root.glob(f"{ASIDE}*")]
         aside = self._root / f"{ASIDE}{1 + max((int(number) for number in numbers if number.isdigit()), default=0)}"
         for path in paths:
-            if was_replica:
-                path.unlink()
-                continue
             target = aside / self._name(path)
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.rename(target)
+        if paths:
+            log.warning(
+                "%s has no row in %s: moved to %s, nothing was deleted.",
+                ", ".join(map(self._name, paths[:NAMED_MAX])) + (", ..." if len(paths) > NAMED_MAX else ""),
+                self._records.database.place,
+                aside,
+            )
 
 
 def is_served_by_many(records: SqlRecords) -> bool:

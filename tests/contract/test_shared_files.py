@@ -130,7 +130,8 @@ def test_what_a_kill_left_in_a_copy_is_put_right_at_the_next_start(two: tuple[Ma
     b.begin()
 
     assert b.read("identity/heads.json") == "committed" and b.read("identity/new.json") is None
-    assert list(b.folder.glob("replaced-*")) == []
+    assert (b / "replaced-1/identity/new.json").read_text() == "never committed"
+    assert list(b.folder.glob("replaced-1/**/heads.json")) == []
 
 
 def test_an_empty_directory_becomes_a_replica_and_a_set_up_one_the_first(postgres: Cluster, tmp_path: Path) -> None:
@@ -163,6 +164,60 @@ def test_a_directory_with_another_key_is_refused_and_one_with_other_files_keeps_
         other.begin()
         assert other.read("lorebooks/mine/x.book") is None
         assert (other / "replaced-1/lorebooks/mine/x.book").read_text() == "mine"
+
+
+@pytest.mark.parametrize("rows", ["another file", "a key that was removed", "a key that cannot be read"])
+def test_a_replica_at_another_database_deletes_none_of_its_own_files(
+    postgres: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, rows: str
+) -> None:
+    """Start: the human's private key and texts of a directory that was a replica elsewhere go aside; that is said."""
+    url = postgres.emptied()
+    with closing(Machine(tmp_path / "a", url)) as first, closing(Machine(tmp_path / "own", url)) as own:
+        write_atomic(first / "projects.json", b"{}")
+        if rows != "another file":
+            write_atomic(first / "identity/approver.json", b'{"public": "A"}')
+        first.begin()
+        if rows == "a key that was removed":
+            remove_durably(first / "identity/approver.json")
+        key = b"torn" if rows == "a key that cannot be read" else b'{"public": "B", "private": "..."}'
+        files = {"identity/approver.json": key, "identity/constitution.yaml": b"goal: mine", "replica": b""}
+        for name, content in files.items():
+            write_atomic(own / name, content)
+
+        own.begin()
+
+        aside = own / "replaced-1"
+        assert [(aside / name).read_bytes() for name in list(files)[:2]] == list(files.values())[:2]
+        assert own.read("identity/constitution.yaml") is None and own.read("projects.json") == "{}"
+        assert "identity/approver.json" in caplog.text and str(aside) in caplog.text and "mine" not in caplog.text
+
+
+def test_a_replica_with_a_key_at_an_empty_database_becomes_its_first(postgres: Cluster, tmp_path: Path) -> None:
+    """Start: where nothing is shared yet, a directory's own key and texts are what is shared."""
+    with closing(Machine(tmp_path / "own", postgres.emptied())) as own:
+        files = {"identity/approver.json": '{"public": "B"}', "identity/constitution.yaml": "goal: mine"}
+        for name, content in {**files, "replica": ""}.items():
+            write_atomic(own / name, content.encode())
+
+        own.begin()
+
+        assert {name: own.read(name) for name in files} == files
+        assert [one.name for one in own.records.listed("identity")] == sorted(files)
+        assert list(own.folder.glob("replaced-*")) == []
+
+
+def test_what_another_replica_removed_meanwhile_is_removed_here(two: tuple[Machine, Machine]) -> None:
+    """Start: a file whose row says that it was removed is a copy, and goes."""
+    a, b = two
+    write_atomic(a / "identity/heads.json", b"kept")
+    write_atomic(a / "identity/old.json", b"old")
+    assert b.read("identity/old.json") == "old"
+    b.shared.end()
+    remove_durably(a / "identity/old.json")
+
+    b.begin()
+
+    assert not (b / "identity/old.json").exists() and list(b.folder.glob("replaced-*")) == []
 
 
 def test_a_key_made_at_one_replica_opens_every_one_until_it_is_revoked_at_any(two: tuple[Machine, Machine]) -> None:
