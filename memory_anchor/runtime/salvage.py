@@ -78,7 +78,8 @@ class SalvageReport:
 
     reopened: ids whose latest version is lost, so that an older one takes its place, for review. changed: whether the
     store was replaced; replaced: where the damaged one is kept. unread_lines: lines of the audit trail that no source
-    has; a lost version that only they name is in no list.
+    has; a lost version that only they name is in no list. lost_records: names of jobs' states, first answers and
+    waiting batches that could not be read.
     """
 
     kept: dict[str, int] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class SalvageReport:
     changed: bool = False
     replaced: str = ""
     unread_lines: int = 0
+    lost_records: list[str] = field(default_factory=list)
 
     def to_json(self) -> Record:
         return asdict(self)
@@ -162,6 +164,7 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
         found.lines = found.lines or _lines_of_backup(data_dir, staging)
         _, written_lines = end_of(Path(f"{data_dir / DATABASE_FILE}-end"))
         report.unread_lines = max(0, written_lines - len(found.lines))
+        report.lost_records = sorted(found.lost_records)
         trail = _trail(raw for raw, _ in found.lines)
         collections = [_of_database(name, found, trail, report) for name in COLLECTIONS]
         for collection in collections:
@@ -485,7 +488,9 @@ def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> No
     for missing in report.lost[:AUDIT_IDS_MAX]:
         if missing.version:
             lost.setdefault(missing.layer, []).append(f"{missing.id}@{missing.version}")
-    what: Record = {"kept": report.kept, "read": report.read, "lost": lost, "lost_count": len(report.lost)}
+    records_lost = report.lost_records[:AUDIT_IDS_MAX]
+    counts: Record = {"kept": report.kept, "read": report.read, "lost_count": len(report.lost)}
+    what: Record = {**counts, "lost": lost, "lost_records": records_lost}
     try:
         LocalTrail(data_dir).append(SALVAGE, what, by="human:doctor", at=now)
     except MemoryAnchorError as error:  # the store is good; `doctor --audit` checks the trail

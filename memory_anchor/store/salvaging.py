@@ -32,12 +32,13 @@ ROWS_PER_BYTE = 40
 
 @dataclass(slots=True)
 class Readable:
-    """What could be read. is_whole: every row was there as it was written."""
+    """What could be read. lost_records: names of those that could not. is_whole: every row was as it was written."""
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
     embedders: dict[str, dict[str, EmbedderIdentity]] = field(default_factory=dict)
     lines: list[tuple[bytes, bool]] = field(default_factory=list)
     records: dict[str, bytes] = field(default_factory=dict)
+    lost_records: set[str] = field(default_factory=set)
     is_whole: bool = True
 
 
@@ -65,14 +66,26 @@ def readable(file: Path, scratch: Path) -> Readable:
             _take(row, found)
         for _, raw_line, is_imported in _rows(link, "line, record, imported", "audit", "line", most, found):
             found.lines.append((raw_line if isinstance(raw_line, bytes) else str(raw_line).encode(), is_imported == 1))
-        for _, name, content, crc in _rows(link, "rowid, name, content, crc", "record", "rowid", most, found):
-            if isinstance(content, bytes) and checksum_of(str(name), content) == crc:
-                found.records[str(name)] = content
-            elif content is not None:
-                found.is_whole = False
+        _read_records(link, most, found)
     finally:
         raw.close()
     return found
+
+
+def _read_records(link: SqlLink, most: int, found: Readable) -> None:
+    """Read the records; what they are called is read of their index too, which has pages of its own."""
+    removed: set[str] = set()
+    for _, name, content, crc in _rows(link, "rowid, name, content, crc", "record", "rowid", most, found):
+        if isinstance(content, bytes) and checksum_of(str(name), content) == crc:
+            found.records[str(name)] = content
+        elif content is None:
+            removed.add(str(name))
+        else:
+            found.lost_records.add(str(name))
+    with contextlib.suppress(sqlite3.Error):
+        found.lost_records |= {str(name) for (name,) in link.rows("select name from record order by name")}
+    found.lost_records -= found.records.keys() | removed
+    found.is_whole &= not found.lost_records
 
 
 def readable_trail(file: Path, scratch: Path) -> SqlAudit:

@@ -145,6 +145,36 @@ def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: 
     assert {named["press"], named["saw"]}.isdisjoint(left)
 
 
+@pytest.mark.parametrize("damage", ["a text is another one", "a page is zeroed"])
+def test_a_record_that_cannot_be_read_is_counted_and_named(data: Path, run: Run, damage: str) -> None:
+    """Attack N5: an accepted batch, a first answer or a job's state is named, never by text; others are back."""
+    with opened(data) as core:
+        for name, text in (("team/ingest/1.json", "an accepted batch"), ("requests/2", "an answer" * 900)):
+            core.records.write(name, json.dumps({"items": [text]}).encode(), before=None)
+        core.records.write("requests/gone", b"{}", before=None)
+        core.records.delete("requests/gone", before=None)
+    content = database(data).read_bytes()
+    at = content.index(b"an accepted batch")
+    if damage == "a page is zeroed":
+        overwrite(database(data), at // 4096 * 4096, bytes(4096))
+    else:
+        overwrite(database(data), at, b"an acceqted batch")
+
+    result = run("doctor", "--salvage", "--json")
+
+    account = json.loads(result.stdout)
+    assert result.exit_code == 6 and account["changed"] and account["lost"] == []
+    assert "team/ingest/1.json" in account["lost_records"]
+    assert "accepted" not in result.output and "answer" not in result.output
+    with opened(data) as core:
+        kept = {name for name in ("team/ingest/1.json", "requests/2") if core.records.read(name) is not None}
+        assert kept.isdisjoint(account["lost_records"]) and kept | set(account["lost_records"]) >= {"requests/2"}
+        if damage == "a text is another one":
+            assert account["lost_records"] == ["team/ingest/1.json"]
+        (told,) = core.audit.records("salvage")
+        assert told["what"]["lost_records"] == account["lost_records"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", one_in(2, DAMAGES))
 def test_one_damage_loses_nothing_while_the_collections_are_there(data: Path, run: Run, damage: str) -> None:

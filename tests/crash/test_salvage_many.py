@@ -156,7 +156,7 @@ def judged(data: Path, written: dict[str, str]) -> str:
     unnamed = set(written) - set(found) - lost
     if len(unnamed) > account["unread_lines"] or set(found) - set(written) or set(found) & lost:
         return f"BAD silent: {sorted(set(written) - set(found) - lost)} {str(found)[-300:]}"
-    is_lossy = bool(lost or account["unread_lines"])
+    is_lossy = bool(lost or account["unread_lines"] or account["lost_records"])
     if any(written[name] != text for name, text in found.items()) or told["code"] != (6 if is_lossy else 0):
         return f"BAD texts or exit code {told['code']}"
     return "lost and named" if is_lossy else "mended" if account["changed"] else "whole"

@@ -373,7 +373,7 @@ def _salvage(as_json: bool) -> None:
         show_json(account.to_json())
     else:
         _show_salvage(account)
-    if account.lost or account.unread_lines:
+    if account.lost or account.unread_lines or account.lost_records:
         raise typer.Exit(TABLE[StoreDamaged].exit_code)
 
 
@@ -398,6 +398,8 @@ def _show_salvage(account: SalvageReport) -> None:
         out.print(
             f"  [red]lost[/] {account.unread_lines} lines of the audit trail, and each version that only they name"
         )
+    if account.lost_records:
+        out.print(f"  [red]lost[/] {len(account.lost_records)} records: {escaped(', '.join(account.lost_records))}")
     for note in account.notes:
         print_dim(note)
     print_dim(f"the damaged store is in {account.replaced}; delete it when you are sure")
