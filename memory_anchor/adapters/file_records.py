@@ -72,6 +72,9 @@ class FileRecords:
                     records.append(ListedRecord(name, _revision(status), status.st_mtime))
         return records
 
+    def unit(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # each file is written by itself
+
     def wipe(self) -> None:
         """Do nothing: a file that is gone leaves no log."""
 

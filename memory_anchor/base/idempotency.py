@@ -110,9 +110,10 @@ class FirstAnswers:
         content = json.dumps(value, ensure_ascii=False).encode()
         if (records := self._records) is None:
             return
-        records.write(f"{FOLDER}/{name}", content, before=None, durable=False)
-        with contextlib.suppress(MemoryAnchorError):
-            stored = records.listed(FOLDER)
-            if len(stored) > KEPT + SLACK:
-                for old in sorted(stored, key=lambda record: record.at)[:-KEPT]:
-                    records.delete(old.name, before=None)
+        with records.unit():
+            records.write(f"{FOLDER}/{name}", content, before=None, durable=False)
+            with contextlib.suppress(MemoryAnchorError):
+                stored = records.listed(FOLDER)
+                if len(stored) > KEPT + SLACK:
+                    for old in sorted(stored, key=lambda record: record.at)[:-KEPT]:
+                        records.delete(old.name, before=None)

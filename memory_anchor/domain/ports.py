@@ -408,6 +408,10 @@ class SmallRecords(Protocol):
         """Return what is below a folder, by name."""
         ...
 
+    def unit(self) -> AbstractContextManager[object]:
+        """Make what the block writes one transaction, where there are any: all of it is stored, or nothing."""
+        ...
+
     def wipe(self) -> None:
         """Remove from the disk what was deleted or replaced. Raises Unavailable: somebody still reads it."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -80,6 +81,9 @@ class SqlRecords:
         sql = "select name, changed, at from record where name >= ? and name < ? and content is not null order by name"
         rows = self.database.rows(sql, (prefix, f"{folder}0"))  # the sign after a slash
         return [ListedRecord(str(name), str(changed), cast("int", at) / _MICROSECONDS) for name, changed, at in rows]
+
+    def unit(self) -> AbstractContextManager[SqlLink]:
+        return self.database.unit()
 
     def wipe(self) -> None:
         self.database.afterwards(self.database.wipe)

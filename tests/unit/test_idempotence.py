@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cases import words
 from threads import at_once
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.base.idempotency import FOLDER, FirstAnswers
+from memory_anchor.base.idempotency import FOLDER, KEPT, SLACK, FirstAnswers
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.domain.where import Where
@@ -29,6 +30,8 @@ from memory_anchor.front.table import ROWS
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime import wire
 from memory_anchor.settings import Settings
+from memory_anchor.store.database import Sqlite
+from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -369,6 +372,26 @@ def test_a_request_sent_again_while_the_first_is_in_progress_is_not_begun() -> N
         told = [one.result(A_LONG_TIME_S) for one in (first, second)]
 
     assert (runs, told) == (["first"], ["told by the first"] * 2)
+
+
+def test_answers_beyond_the_bound_go_in_the_transaction_of_the_new_one(tmp_path: Path, clock: ManualClock) -> None:
+    """Promise 1: one write to the disk, however many of the oldest go with it; the newest are kept."""
+    with closing(Sqlite(tmp_path / "memory.db")) as database:
+        commits: list[int] = []
+        database.written = lambda: commits.append(1)
+        records = SqlRecords(database, clock.now)
+        answers = FirstAnswers(records)
+        for number in range(KEPT + SLACK):
+            clock.advance(seconds=1)
+            answers.write_note(number, "asked", f"n/{number}")
+        commits.clear()
+        clock.advance(seconds=1)
+
+        answers.write_note("new", "asked", "n/new")
+
+        assert len(commits) == 1 and len(records.listed(FOLDER)) == KEPT
+        assert answers.read_note("asked", "n/new") == "new" and answers.read_note("asked", "n/0") is None
+        assert answers.read_note("asked", f"n/{SLACK + 1}") == SLACK + 1
 
 
 @pytest.mark.parametrize("change", ["edit", "forget", "restore"])
