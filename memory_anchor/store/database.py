@@ -296,8 +296,9 @@ class Sqlite(Database):
         change, line = (int(number or 0) for number in self.rows(self.end_sql)[0])
         if noted_change > change or noted_line > line:
             raise StoreDamaged(
-                f"{self.place}: {noted_change} changes were written and {change} can be read: its log was cut short; "
-                "nothing was changed. `memory-anchor doctor --salvage` brings back what can be read.",
+                f"{self.place}: {noted_change} changes and {noted_line} lines of the trail were written, {change} and "
+                f"{line} can be read: its log was cut short; nothing was changed. "
+                "`memory-anchor doctor --salvage` brings back what can be read.",
                 Mending.SALVAGE,
             )
 

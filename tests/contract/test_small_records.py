@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.postgresql import Postgresql
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import ManualClock
 
 
 def stored(records: SmallRecords, name: str) -> StoredRecord:
@@ -175,6 +177,26 @@ def test_a_row_with_a_flipped_bit_is_said_and_not_given(tmp_path: Path) -> None:
         with pytest.raises(StoreDamaged, match=r"team/ingest/a\.json is not as it was written"):
             rows.read("team/ingest/a.json")
         assert any("team/ingest/a.json" in fault for fault in SqlStore(database).faults())
+
+
+def test_what_was_deleted_is_told_for_a_day_and_then_forgotten(tmp_path: Path) -> None:
+    """Rows: a replica that was away for less than a day hears of each deletion; names do not gather for ever."""
+    clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    with closing(Sqlite(tmp_path / "memory.db")) as database:
+        rows = SqlRecords(database, clock.now)
+
+        def deleted(name: str) -> list[str]:
+            rows.write(name, b"{}", before="")
+            rows.delete(name, before=None)
+            return [told for _, told, content in rows.changes(above=0) if content is None]
+
+        rows.write("kept", b"{}", before="")
+        assert deleted("a") == ["a"]
+        clock.advance(hours=23)
+        assert deleted("b") == ["a", "b"]
+        clock.advance(hours=2)
+        assert deleted("c") == ["b", "c"]
+        assert rows.read("kept") is not None
 
 
 def test_who_follows_sees_each_write_once_and_each_deletion(records: SmallRecords) -> None:

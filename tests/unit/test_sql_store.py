@@ -35,6 +35,7 @@ from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.postgresql import Postgresql, open_database
 from memory_anchor.store.record_rows import SqlRecords
@@ -308,6 +309,19 @@ def test_a_database_that_is_refused_is_held_open_by_nobody(path: Path) -> None:
 
     handles = [str(handle.readlink()) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
     assert [name for name in handles if "memory.db-end" in name] == []
+
+
+def test_a_log_that_lost_lines_of_the_trail_alone_is_told_too(path: Path) -> None:
+    """Damage: what was recorded without a version counts; a file from before it is not opened as if it were whole."""
+    with closing(opened(path)) as store:
+        SqlAudit(store.database).append("one", {}, by="human:alice", at=SystemClock().now())
+    before = path.read_bytes()
+    with closing(opened(path)) as store:
+        SqlAudit(store.database).append("two", {}, by="human:alice", at=SystemClock().now())
+    path.write_bytes(before)
+
+    with pytest.raises(StoreDamaged, match="2 lines of the trail were written, 0 and 1 can be read"):
+        Sqlite(path)
 
 
 def test_a_second_process_that_writes_is_waited_for_and_then_said(

@@ -143,6 +143,23 @@ def test_recalls_a_day_are_tallied_beside_the_store(tmp_path):
     assert again.daily() == {"2026-01-02": {"searches": 2}, "2026-01-03": {"searches": 1, "uses": 1}}
 
 
+def test_of_two_processes_that_count_searches_at_once_neither_is_lost(tmp_path, monkeypatch):
+    """Rule: recalls a day for `stats`; who counted on an old state reads again and adds to the new one."""
+    up, records = upkeep(), FileRecords(tmp_path)
+    one, other = (
+        UsageBuffer(up.store, ManualClock(day(1)), threading.RLock(), records=which)
+        for which in (records, FileRecords(tmp_path))
+    )
+    for uses in (one, other):
+        uses.record_shown([])
+    read = records.read
+    monkeypatch.setattr(records, "read", lambda name: (read(name), other.flush())[0])
+
+    one.flush()
+
+    assert other.daily() == {"2026-01-02": {"searches": 2}}
+
+
 def test_counting_from_many_threads_loses_nothing():
     """Rule: thread-safe."""
     up = upkeep()
