@@ -292,6 +292,9 @@ PROMISES: dict[str, Held] = {
         "Pickles (used by mem0's vector store)": ("test_promises::test_nothing_in_the_package_can_open_a_pickle",),
     },
     "docs/replicas.md": {
+        "| a data directory has a key or texts": (
+            "test_shared_files::test_a_replica_at_another_database_deletes_none_of_its_own_files",
+        ),
         "Two servers cannot have one data directory": (
             "test_replicas::test_a_second_server_on_one_data_directory_is_refused_and_says_what_replicas_need",
         ),
