@@ -308,7 +308,7 @@ def test_a_database_that_is_refused_is_held_open_by_nobody(path: Path) -> None:
             Sqlite(path)
 
     handles = [str(handle.readlink()) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
-    assert [name for name in handles if "memory.db-end" in name] == []
+    assert [name for name in handles if f"{path}-end" in name] == []
 
 
 def test_a_log_that_lost_lines_of_the_trail_alone_is_told_too(path: Path) -> None:
