@@ -35,6 +35,8 @@ FOLLOWED = ("verified_fact", "event_log")
 MANY, MANY_SHARE = 256, 100
 """Changes that begin a session at once: so many, and a hundredth of the store."""
 REST_S = 60.0
+LOOKS_AGAIN_S = 0.25
+"""A look for each of many writes cost as much CPU as the writes did."""
 LONGEST_BACK_OFF_S = 600.0
 POINTS_AT_ONCE = 64
 FAILED_TWICE = 2
@@ -122,18 +124,21 @@ class IndexFollower:
             return self._rest_s
         mark = self._watermark()
         waiting = self._source.last_change() - mark.at
-        is_sound = not mark.is_open and mark.files == self._index.fingerprint()
-        if waiting <= 0 and is_sound:
+        if waiting <= 0 and not mark.is_open and mark.files == self._index.fingerprint():
             return None
-        count = sum(map(self._source.count, FOLLOWED))
-        is_erased = any(self._source.gone(name, above=mark.at, up_to=mark.at + waiting) for name in FOLLOWED)
-        is_urgent = is_erased or waiting >= max(MANY, count // MANY_SHARE)
-        if not is_urgent and self._woken.wait(self._rest_s):
+        if not self._is_urgent(mark.at, waiting) and self._woken.wait(self._rest_s):
+            self._stopped.wait(LOOKS_AGAIN_S)
             self._woken.clear()
             return 0
         if self._stopped.is_set():
             return 0
         return 0 if self.catch_up() else self._back_off_s()
+
+    def _is_urgent(self, at: int, waiting: int) -> bool:
+        """Return whether something was erased, or much was written: then alone everything is counted."""
+        if any(self._source.gone(name, above=at, up_to=at + waiting) for name in FOLLOWED):
+            return True
+        return waiting >= MANY and waiting >= sum(map(self._source.count, FOLLOWED)) // MANY_SHARE
 
     def _back_off_s(self) -> float:
         return float(min(LONGEST_BACK_OFF_S, 2 ** min(self._failures, 10)))

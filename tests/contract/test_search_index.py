@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -27,7 +28,7 @@ from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status,
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SearchIndex, SparseVector
 from memory_anchor.domain.where import Where
 from memory_anchor.store.database import Sqlite
-from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
+from memory_anchor.store.index_follower import FOLLOWED, LOOKS_AGAIN_S, IndexFollower
 from memory_anchor.store.point_source import PointSource
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import START
@@ -314,6 +315,28 @@ def test_another_embedder_makes_the_collections_again(edge: Bench) -> None:
     edge.index.begin({FACTS: edge.store.embedders(FACTS)}, anew=False)
     assert len(edge.index.nearest(FACTS, np.ones(3, np.float32), limit=5)) == 1
     edge.index.end()
+
+
+def test_many_writes_in_a_row_are_looked_at_a_few_times(edge: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs: while writes wait for a rest no file of the index is looked at and nothing is counted each time."""
+    assert edge.follower.catch_up()
+    looks, others = [], []
+    last, fingerprint, count = edge.source.last_change, edge.index.fingerprint, edge.source.count
+    monkeypatch.setattr(edge.source, "last_change", lambda: (looks.append(1), last())[1])
+    monkeypatch.setattr(edge.index, "fingerprint", lambda: (others.append("files"), fingerprint())[1])
+    monkeypatch.setattr(edge.source, "count", lambda name: (others.append(name), count(name))[1])
+    follower = IndexFollower(edge.source, edge.index, edge.store.embedders, rest_s=600)
+    edge.put("first")
+    began = time.monotonic()
+    with closing(follower):
+        follower.start()
+        for number in range(100):
+            edge.put(f"n{number}")
+            follower.wake()
+            threading.Event().wait(0.005)
+        passed = time.monotonic() - began
+
+    assert 1 <= len(looks) <= 3 + passed / LOOKS_AGAIN_S and others == []
 
 
 def test_the_thread_begins_when_many_changes_wait_or_after_a_rest(
