@@ -126,14 +126,14 @@ class Index:
             self.generation += 1
             if self._written_meanwhile is not None:
                 self._written_meanwhile.add(memory.point_id)
-            known, era = memory.point_id in self.mirror.points, self.mirror.era
+            queues = [q for name, q in self._queues.items() if name not in entry.vectors or is_long(memory)]
+            may_wait = bool(queues) and isinstance(written, Entry) and memory.state in SEARCHABLE_STATES
+            is_new, era = may_wait and memory.point_id not in self.mirror.points, self.mirror.era
             if not self.mirror.is_whole or self._followed is None:
                 self.mirror.add_all({memory.point_id: entry}, collection)
             self._is_cold |= self.mirror.era != era  # full of old versions: it began anew
-            fresh = isinstance(written, Entry) and not known and memory.state in SEARCHABLE_STATES
-            for name, queue in self._queues.items():
-                if fresh and (name not in entry.vectors or is_long(memory)):
-                    queue.add(collection, memory.point_id)
+            for queue in queues if is_new else ():
+                queue.add(collection, memory.point_id)
 
     def invalidate(self) -> None:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
