@@ -87,10 +87,10 @@ def test_the_proxy_shares_requests_out_to_every_replica_and_asks_whether_it_is_r
 
 
 def test_the_kubernetes_manifest_is_whole() -> None:
-    """Issue 17, deploy: readiness, no root, one pod at a time on its volume; probes ask paths that exist."""
+    """Deploy: readiness, no root, replicas on one database with a volume each; probes ask paths that exist."""
     parts = {one["kind"]: one for one in yaml.safe_load_all(text("kubernetes.yaml"))}
-    assert set(parts) == {"Secret", "Deployment", "Service", "PersistentVolumeClaim"}
-    spec = parts["Deployment"]["spec"]
+    assert set(parts) == {"Secret", "StatefulSet", "Service"}
+    spec = parts["StatefulSet"]["spec"]
     labels = spec["template"]["metadata"]["labels"]
     assert spec["selector"]["matchLabels"] == labels == parts["Service"]["spec"]["selector"]
     pod = spec["template"]["spec"]
@@ -99,10 +99,11 @@ def test_the_kubernetes_manifest_is_whole() -> None:
         assert one[probe]["httpGet"]["path"] in PATHS and one[probe]["httpGet"]["port"] == one["ports"][0]["name"]
     assert one["ports"][0]["containerPort"] == PORT and pod["securityContext"]["runAsNonRoot"] is True
     mounted = {mount["name"] for mount in one["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}
-    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"] if "emptyDir" not in volume]
-    assert claims == [parts["PersistentVolumeClaim"]["metadata"]["name"]]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    claims = {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]} | claims and claims == {"data"}
+    assert spec["replicas"] > 1 and spec["serviceName"] == parts["Service"]["metadata"]["name"]
+    named = {env["name"] for env in one["env"]}
+    assert named >= {"MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_DATABASE__URL"}, "replicas without one database"
     (secret,) = [env["valueFrom"]["secretKeyRef"] for env in one["env"] if "valueFrom" in env]
     assert secret["key"] in parts["Secret"]["stringData"] and secret["name"] == parts["Secret"]["metadata"]["name"]
 
