@@ -264,7 +264,7 @@ def _group(where: Where) -> models.Filter:
 
     return models.Filter(
         must=[_condition(one) for one in where.all_of] or None,
-        must_not=[_condition(one) for one in where.none_of] or None,
+        must_not=[models.Filter(must=[_condition(one)]) for one in where.none_of] or None,  # 1.18 skips a bare twin
     )
 
 
