@@ -17,7 +17,7 @@ from memory_anchor.base import json_values
 from memory_anchor.base.json_values import Record, record, texts
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.front.doctor_machine import Check, failed, joined_found
-from memory_anchor.store.index_follower import IndexFollower
+from memory_anchor.store.sql_store import SqlStore
 
 if TYPE_CHECKING:
     from memory_anchor.process.wiring import Core
@@ -103,12 +103,12 @@ def _every_memory(core: Core) -> str:
 
 def _collections(core: Core) -> Iterator[Check]:
     """Yield how far the collections are that other Qdrant clients open, where they lie beside the store."""
-    beside = getattr(core.services.store, "beside", None)
-    if not isinstance(beside, IndexFollower):
+    store = core.services.store
+    if not isinstance(store, SqlStore) or store.beside is None:
         return
-    state = beside.state()
-    if state.behind and state.note:
-        yield Check("collections", "warning", f"{state.behind} changes behind: {state.note}; searches do not need them")
+    state = store.beside.state()
+    if state.behind and (why := state.note or store.index_fault()):
+        yield Check("collections", "warning", f"{state.behind} changes behind: {why}; searches do not need them")
     else:
         waiting = f"{state.behind} changes wait for a minute without a write"
         yield Check("collections", "ok", waiting if state.behind else "hold every event and fact")

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from memory_anchor.domain.errors import MemoryAnchorError
-from memory_anchor.domain.ports import DENSE, Hit
+from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, Refused, StoreDamaged, Unavailable
+from memory_anchor.domain.ports import DENSE, Hit, SparseVector
+from memory_anchor.domain.where import Where
+from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import AskedIndex, Matrix, SparseVector
-    from memory_anchor.domain.where import Where
-    from memory_anchor.store.index_follower import IndexFollower
+    from memory_anchor.domain.ports import AskedIndex, Matrix
     from memory_anchor.store.point_source import PointSource
     from memory_anchor.store.sql_store import SqlStore
 
@@ -56,6 +56,16 @@ class IndexSearch:
             fresh = self._store.matching_here(collection, words, where, limit=limit, above=at)
             return _merged(hits, fresh, since, limit)
         return None
+
+    def fault(self) -> str:
+        """Return why the index does not answer, "" where it does, or has nothing yet."""
+        try:
+            self._index.matching(FOLLOWED[0], SparseVector((0,), (1.0,)), Where(), limit=1)
+        except (Unavailable, Refused, BadInput, DiskFull) as error:
+            return str(error)
+        except StoreDamaged:  # it has no such collection yet
+            pass
+        return ""
 
     def _since(self, collection: str, at: int) -> set[str]:
         """Return the points of which the index may say something old."""

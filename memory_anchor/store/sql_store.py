@@ -423,6 +423,10 @@ class SqlStore:
         self._close_index = close
         self.database.written = self.beside.wake
 
+    def index_fault(self) -> str:
+        """Return why an index on a server does not answer, "" where it does or there is none."""
+        return self._index_search.fault() if self._index_search is not None else ""
+
     def close(self) -> None:
         self.database.close()
         if self.beside is not None:

@@ -22,7 +22,7 @@ from memory_anchor.runtime import wire
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.store.database import DATABASE_FILE
-from memory_anchor.store.tables import LAYOUT
+from memory_anchor.store.layout import LAYOUT
 
 CONFIG = "config.yaml"
 
@@ -87,16 +87,17 @@ def test_a_mistyped_setting_or_a_value_it_cannot_have(data: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_qdrant_server_that_does_not_answer(data: Path, tmp_path: Path) -> None:
-    """Attack N6: its address and two ways out, none of which is another process or a backup."""
+    """Attack N6: its address and two ways out, none of which is another process or a backup; the memories are here."""
     config = tmp_path / CONFIG
-    config.write_text("store:\n  kind: qdrant\n  url: http://127.0.0.1:9\nembedder:\n  kind: none\n")
+    config.write_text("index:\n  kind: qdrant\n  url: http://127.0.0.1:9\nembedder:\n  kind: none\n")
 
     code, wrong = doctor()
 
-    assert code == 5
-    assert "127.0.0.1:9" in wrong["store"]["finding"] and "set index.kind to edge" in wrong["store"]["finding"]
-    assert "engine stop" not in wrong["store"]["fix"] and "restore" not in wrong["store"]["fix"]
-    config.write_text("store:\n  kind: edge\nembedder:\n  kind: none\n")
+    assert code == 0
+    found = wrong["collections"]
+    assert "127.0.0.1:9 does not answer" in found["finding"] and "set index.kind to edge" in found["finding"]
+    assert "engine stop" not in found["fix"] and "restore" not in found["fix"]
+    config.write_text("index:\n  kind: edge\nembedder:\n  kind: none\n")
     healthy(data)
 
 
