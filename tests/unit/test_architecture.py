@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "recall": 6350,
     "runtime": 4261,
     "settings": 518,
-    "store": 3347,
+    "store": 3361,
     "testing": 188,
     "upkeep": 2936,
     "use_cases": 2541,
