@@ -2,14 +2,15 @@
 
 A job is a bounded, resumable, idempotent function of (ports, instant, limits) that returns a report. When each last ran
 is one small record: losing it only makes jobs run once more, which changes nothing. The
-instant is an argument everywhere, so that tests can move time. A failure of ours is recorded and the next job runs; a
-bug ends the loop with its traceback, since repeating it nightly would hide it.
+instant is an argument everywhere, so that tests can move time. A failure is recorded and the next job runs. A bug is
+a failure too, with its place in the log, once each time that the job would run: it stops no other job.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,7 @@ STOP_WAIT_S = 10.0
 """How long `stop` waits for the current batch; a daemon thread never delays the end of the process."""
 
 
+log = logging.getLogger("memory_anchor")
 BY_HAND = timedelta(days=36_500)
 
 
@@ -71,6 +73,7 @@ class Scheduler:
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._queued: set[str] = set()
+        self._bugs: dict[str, datetime] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, job: Job) -> None:
@@ -87,8 +90,9 @@ class Scheduler:
         return {name: states.get(name, JobState()) for name in self._jobs}
 
     def due(self, at: datetime) -> list[Job]:
-        """Return the jobs whose time has come, in the order in which they were registered."""
+        """Return the jobs whose time has come, in the order of registration; one with a bug waits for its next time."""
         states = self.stats()
+        states |= {name: replace(states[name], last_at=failed_at) for name, failed_at in self._bugs.items()}
         return [job for job in self._jobs.values() if _is_due(job, states[job.name], at)]
 
     def run(self, name: str, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
@@ -112,18 +116,16 @@ class Scheduler:
             self._wake.set()
 
     def run_queued(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
-        """Run the queued jobs; a job that fails is recorded and the next one runs. Raises StoreBusy, BadInput."""
+        """Run the queued jobs; a job that fails is recorded and the next one runs. Raises StoreBusy."""
         reports = []
         while self._queued and not limits.should_stop():
             name = self._queued.pop()
             try:
                 reports.append(self.run(name, at, limits))
-            except BadInput:
-                raise
             except StoreBusy:
                 self._queued.add(name)
                 raise
-            except MemoryAnchorError as error:
+            except Exception as error:  # of one job, which stops no other
                 reports.append(_failed(name, at, error))
         return reports
 
@@ -139,7 +141,7 @@ class Scheduler:
                     break
                 try:
                     reports.append(self._run(job, at, limits))
-                except MemoryAnchorError as error:
+                except Exception as error:  # of one job, which stops no other
                     reports.append(_failed(job.name, at, error))
         return reports
 
@@ -206,10 +208,14 @@ class Scheduler:
         try:
             with in_background():
                 job_report = job.run(self._upkeep, at, limits)
-        except MemoryAnchorError as error:
+        except Exception as error:
+            if not isinstance(error, MemoryAnchorError):
+                self._bugs[job.name] = at
+                log.exception("the job %s failed", job.name)
             states[job.name] = replace(state, failures=state.failures + 1, last_failure=report(error).code)
             _save(self._records, states)
             raise
+        self._bugs.pop(job.name, None)
         if not limits.dry_run:
             cut_short = limits.should_stop() and job_report.left
             states[job.name] = replace(
@@ -224,7 +230,7 @@ class Scheduler:
         return job_report
 
 
-def _failed(name: str, at: datetime, error: MemoryAnchorError) -> JobReport:
+def _failed(name: str, at: datetime, error: Exception) -> JobReport:
     return JobReport(name, at, notes=(f"failed: {report(error).code}",))
 
 

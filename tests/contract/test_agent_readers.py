@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from memory_anchor.adapters import client_database
 from memory_anchor.adapters.client_database import queried
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.more_agents import jsonl
 from memory_anchor.extensions.sessions.adopting import look_again
 from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, StoreReader, reader
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
@@ -276,6 +279,89 @@ def test_values_of_another_shape_cost_themselves(agent: str, tmp_path: Path) -> 
             (folder / name).write_text(json.dumps({"messages": value} if name[0] == "a" else value))
             if agent == "cline":
                 assert list(own.whole(FoundSession(agent, folder / name, 1, 1), Facts())) == []
+
+
+SURROGATE = json.dumps({"command": ["bash", "-lc", "make \ud83d"]})
+CALL = {"type": "response_item", "payload": {"type": "function_call", "name": "shell", "arguments": SURROGATE}}
+PRINTED = {"type": "response_item", "payload": {"type": "function_call_output", "output": '{"output": "x \\ud83d"}'}}
+ODD_LINES: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "a list": ("jsonl", ({"tool": "sh", "input": {"command": ["bash", "-lc", "make"], "path": "p"}},)),
+    "an object": ("jsonl", ({"tool": "sh", "input": {"command": {"a": 1}, "path": "p"}},)),
+    "a large exit": ("jsonl", ({"tool": "sh", "input": {}, "call": "c"}, {"call": "c", "output": "x", "exit": 10**20})),
+    "a long time": ("jsonl", ({"text": "hm", "at": 10**400},)),
+    "a list as type": ("gemini", ({"id": "m8", "type": ["user"], "content": "hm"},)),
+    "half a character": ("codex", (CALL, PRINTED)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_LINES)
+def test_an_odd_line_of_a_transcript_costs_itself(odd: str, machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule failures: what stands before it and after it is read, and so is every other file."""
+    agent, lines = ODD_LINES[odd]
+    written(agent, machine, Story("harbour", [*ACTS, *MORE]), Story("other", MORE))
+    path = next(file for file in machine.home.rglob(f"*{id_of('harbour')}.jsonl"))
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([first, *map(json.dumps, lines), *rest]) + "\n")
+
+    assert adopt(agent)["problems"] == []
+
+    assert machine.texts("umlauts latin-1") and len(machine.json("sessions", "list")["sessions"]) == 2
+
+
+def test_odd_values_of_a_store_cost_themselves(machine: Machine) -> None:
+    """Rule failures: an id, a folder or a list of commands of another form."""
+    for agent in ("cline", "cursor", "goose"):
+        written(agent, machine, Story("harbour", [*ACTS, *MORE]))
+    (path,) = machine.home.rglob("*.messages.json")
+    path.write_text(path.read_text().replace('"make test-stations"\n', '["ls"]\n', 1))
+    with closing(sqlite3.connect(machine.home / DATABASES["cursor"])) as db:
+        to = "json_set(value, '$.workspaceUris', json(?))"
+        db.execute(f"update cursorDiskKV set value = {to} where key like 'bubbleId%'", ('["file://[x/w"]',))  # noqa: S608
+        db.commit()
+    with closing(sqlite3.connect(machine.home / DATABASES["goose"])) as db:
+        db.executescript(
+            "create table m as select 'x' || id id, message_id, session_id, role, content_json, created_timestamp, "
+            "timestamp, tokens, metadata_json from messages; drop table messages; alter table m rename to messages"
+        )
+
+    assert machine.adopt()["problems"] == []
+    assert sorted(machine.rows("select agent from session")) == [("cline",), ("cursor",), ("goose",)]
+
+
+def test_a_file_s_name_may_be_no_text(machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule failures: bytes that are no UTF-8 are told apart all the same."""
+    written("jsonl", machine, Story("other", MORE))
+    for name in (b"a\xff.jsonl", b"a\xfe.jsonl"):
+        path = os.fsencode(machine.home / "exports") + b"/" + name
+        Path(os.fsdecode(path)).write_text('{"role": "user", "text": "A quiet pelican."}\n')
+
+    assert adopt("jsonl")["problems"] == []
+    assert len(machine.json("sessions", "list")["sessions"]) == 3 and adopt("jsonl")["read"] == 0
+
+
+@pytest.mark.parametrize("where", ["whole", "found", "keep"])
+def test_a_format_that_is_not_known_is_one_line(where: str, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule failures: whatever a reader raises, the other files and agents are read."""
+    written("goose", machine, Story("harbour", ACTS), Story("third", MORE))
+    written("codex", machine, Story("other", MORE))
+
+    def odd(*given: Any) -> Any:
+        raise KeyError(given)
+
+    if where == "keep":
+        written("jsonl", machine, Story("harbour", ACTS))
+        kept = jsonl.resulted
+        too_large = lambda *given, **named: replace(kept(*given, **named), exit=10**20)  # noqa: E731
+        monkeypatch.setattr(jsonl, "resulted", too_large)
+        machine.adopt("--format", "jsonl", str(machine.home / "exports"))
+    else:
+        monkeypatch.setattr(reader("goose"), where, odd)
+        machine.adopt()
+
+    problems = machine.json("adopt", "--status")["problems"]
+    assert {one["problem"] for one in problems} == {"its format is not known here"}
+    assert where == "found" or len(problems) == (2 if where == "whole" else 1)
+    assert where == "keep" or machine.texts("walruses have none")
 
 
 @pytest.mark.parametrize("agent", sorted(OLDER))

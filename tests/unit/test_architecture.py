@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "extensions.knowledge": 3665,
     "extensions.library": 930,
     "extensions.lorebook": 1366,
-    "extensions.more_agents": 717,
+    "extensions.more_agents": 726,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
     "extensions.sessions": 2997,
@@ -91,7 +91,7 @@ BUDGETS: dict[str, int] = {
     "settings": 518,
     "store": 3361,
     "testing": 188,
-    "upkeep": 2936,
+    "upkeep": 2942,
     "use_cases": 2541,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says

@@ -78,8 +78,8 @@ def test_a_dry_run_is_not_remembered_as_a_run(tmp_path):
     assert jobs.stats()["count"] == JobState()
 
 
-def test_a_failing_job_is_recorded_and_the_next_one_runs(tmp_path):
-    """Rule: failures of ours are reported; a bug is not hidden."""
+def test_a_failing_job_is_recorded_and_the_next_one_runs(tmp_path, caplog):
+    """Rule: failures are reported; a bug is one too, is in the log, and stops no other job."""
     job, ran = counting()
 
     def fail(up, at, limits):
@@ -88,14 +88,23 @@ def test_a_failing_job_is_recorded_and_the_next_one_runs(tmp_path):
     def bug(up, at, limits):
         raise ZeroDivisionError
 
-    jobs = scheduler(tmp_path, Job("fail", "", DAILY, fail), job)
+    jobs = scheduler(tmp_path, Job("fail", "", DAILY, fail), Job("bug", "", DAILY, bug), job)
     reports = jobs.run_due(day(0))
 
-    assert [r.notes for r in reports] == [("failed: unavailable",), ()]
+    assert [r.notes for r in reports] == [("failed: unavailable",), ("failed: failure",), ()]
     assert ran == [day(0)]
     assert (jobs.stats()["fail"].failures, jobs.stats()["fail"].last_at) == (1, None)
+    assert (jobs.stats()["bug"].failures, jobs.stats()["bug"].last_at) == (1, None)
+    assert "the job bug failed" in caplog.text and "ZeroDivisionError" in caplog.text
+    assert ([j.name for j in jobs.due(day(0.5))], [j.name for j in jobs.due(day(1))]) == (
+        ["fail"],
+        ["fail", "bug", "count"],
+    )
+    jobs.queue("bug")
+    jobs.queue("count")
+    assert sorted(r.notes for r in jobs.run_queued(day(1))) == [(), ("failed: failure",)]
     with pytest.raises(ZeroDivisionError):
-        scheduler(tmp_path, Job("bug", "", DAILY, bug)).run_due(day(0))
+        jobs.run("bug", day(1))
 
 
 def test_a_run_cut_short_is_due_again_at_once(tmp_path):

@@ -58,8 +58,15 @@ def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
     for header in held or objects(inside(composer, "fullConversationHeadersOnly")):
         bubble = header if held else value(bubbles.get(string(header, "bubbleId")), facts)
         uri = string(dict(enumerate(uris)).get(0)) if isinstance(uris := inside(bubble, "workspaceUris"), list) else ""
-        facts.cwd = facts.cwd or string(bubble, "workspaceProjectDir") or unquote(urlsplit(uri).path)
+        facts.cwd = facts.cwd or string(bubble, "workspaceProjectDir") or _path_of(uri)
         yield from _steps(bubble, header.get("type"), seconds(inside(bubble, "createdAt")))
+
+
+def _path_of(uri: str) -> str:
+    try:
+        return unquote(urlsplit(uri).path)
+    except ValueError:
+        return ""
 
 
 def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json]]:

@@ -36,13 +36,14 @@ def found(root: Path) -> Iterator[FoundSession]:
 
 def _listed(select: Select) -> Listed:
     rows = select(
-        "select s.id, s.working_dir, s.updated_at, max(m.id) last, max(m.created_timestamp) at "
+        "select s.id, s.working_dir, s.updated_at, max(m.id) last, count(m.id) n, max(m.created_timestamp) at "
         "from sessions s left join messages m on m.session_id = s.id group by s.id"
     )
     for row in rows:
         updated = str(row["updated_at"])
         at = max(seconds(updated if "+" in updated or "Z" in updated else f"{updated}Z"), seconds(row["at"]))
-        yield str(row["id"]), int(row["last"] or 0), at, str(row["working_dir"])
+        size = last if isinstance(last := row["last"], int) else int(row["n"] or 0)
+        yield str(row["id"]), size, at, str(row["working_dir"])
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
@@ -82,4 +83,4 @@ def _steps(role: Json, content: Json, at: float) -> Iterator[TranscriptStep]:
             output = text_of(inside(answer, "content") or answer) or string(block, "toolResult", "error")
             failed = string(block, "toolResult", "status") == "error" or inside(answer, "isError") is True
             code = inside(answer, "structuredContent", "exit_code")
-            yield resulted(output, at=at, call=call, exit=code if isinstance(code, int) else 1 if failed else None)
+            yield resulted(output, at=at, call=call, exit=1 if code is None and failed else code)

@@ -26,7 +26,7 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 
 def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
     for offset, line in lines:
-        at, call, code = seconds(line.get("at")), string(line, "call"), line.get("exit")
+        at, call = seconds(line.get("at")), string(line, "call")
         facts.name = facts.name or string(line, "session")
         facts.cwd, facts.parent = facts.cwd or string(line, "cwd"), facts.parent or string(line, "parent")
         facts.branch, facts.title = string(line, "branch") or facts.branch, string(line, "title") or facts.title
@@ -35,5 +35,4 @@ def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
         elif "tool" in line:
             yield tool(string(line, "tool"), line.get("input"), at=at, call=call, offset=offset)
         elif "output" in line:
-            exit = code if isinstance(code, int) else None
-            yield resulted(string(line, "output"), at=at, offset=offset, call=call, exit=exit)
+            yield resulted(string(line, "output"), at=at, offset=offset, call=call, exit=line.get("exit"))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from memory_anchor.adapters.client_database import Select, queried
 from memory_anchor.base.files import read_own_file
-from memory_anchor.base.json_values import Json, Record, lenient
+from memory_anchor.base.json_values import Json, Record, lenient, string
 from memory_anchor.domain.errors import BadInput, NotFound
-from memory_anchor.extensions.sessions.agents import FoundSession, files
+from memory_anchor.extensions.sessions.agents import ODD, UNKNOWN_FORMAT, FoundSession, files
 from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX, LONG, NO_JSON
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, called, said, seconds
 
@@ -39,6 +39,8 @@ def sessions_in(agent: str, root: Path, pattern: str, listed: Callable[[Select],
             rows = [] if file.problem else queried(file.path, lambda select: list(listed(select)))
         except (BadInput, NotFound) as error:
             rows, file = [], replace(file, problem=str(error))
+        except ODD:
+            rows, file = [], replace(file, problem=UNKNOWN_FORMAT)
         if file.problem:
             yield file
         for id, size, at, folder in rows:
@@ -72,6 +74,6 @@ def tool(name: str, given: Json, *, at: float, call: str = "", offset: int = 0) 
     """Return a call. given: its arguments by name, or JSON of them; renamed as other agents name them."""
     given = value(given, Facts()) or {"input": given} if isinstance(given, str) else given
     named: Record = {_NAMES.get(key, key): one for key, one in given.items()} if isinstance(given, Mapping) else {}
-    if named.get("command") in _EDITOR and "path" in named:
+    if string(named, "command") in _EDITOR and "path" in named:
         named = {key: one for key, one in named.items() if key != "command"}
     return called(name, named, at=at, offset=offset, call=call)

@@ -21,6 +21,9 @@ from memory_anchor.extensions.sessions.settings import AGENTS, READERS
 from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep
 
 FILES_MAX, DEPTH_MAX = 200_000, 12
+ODD = (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError, LookupError)
+"""What a reader raises over a format that changed: one file's, or one folder's; the others are read."""
+UNKNOWN_FORMAT = "its format is not known here"
 
 
 class LineReader(Protocol):
@@ -101,6 +104,8 @@ def _of_agent(agent: str, root: Path) -> Iterator[FoundSession]:
         yield from list(own.found(root)) if isinstance(own, StoreReader) else files(agent, root, own.PATTERN, DEPTH_MAX)
     except OSError as error:
         yield FoundSession(agent, root, 0, 0, f"it cannot be listed ({error.strerror})")
+    except ODD:
+        yield FoundSession(agent, root, 0, 0, UNKNOWN_FORMAT)
 
 
 def files(agent: str, root: Path, pattern: str, depth: int) -> list[FoundSession]:

@@ -104,13 +104,13 @@ def clean_texts(texts: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=4_096)
 def clean_name(name: str) -> str:
-    """Return a path, a branch or a call's id as it may be stored."""
-    return cleaned(name).text
+    """Return a path, a branch or a call's id as it may be stored; half a character in it is `?`."""
+    return cleaned(name.encode("utf-8", "replace").decode()).text
 
 
 def clean_id(name: str) -> str:
     """Return the id of a session as it may be stored: a digest of one that holds a secret."""
-    return name if clean_name(name) == name else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]
+    return name if clean_name(name) == name else hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def bounded_result(output: str, *, failed: bool) -> list[str]:

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from memory_anchor.base.files import read_own_file
 from memory_anchor.base.json_values import Json, Record, lenient
 from memory_anchor.domain.errors import BadInput, NotFound
-from memory_anchor.extensions.sessions.agents import FoundSession, StoreReader, reader
+from memory_anchor.extensions.sessions.agents import ODD, UNKNOWN_FORMAT, FoundSession, StoreReader, reader
 from memory_anchor.extensions.sessions.archive import KnownSource, ReadFile, ReadSession, SessionsFile
 from memory_anchor.extensions.sessions.passages import Cutter, SessionPassage, clean_id, clean_name, resume_at
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep
@@ -54,7 +54,10 @@ def look(
     report, batch, size = LookReport(files=len(found), left=len(waiting)), list[ReadFile](), 0
     most = FIRST_BATCH_BYTES
     for one in waiting:
-        read, count = read_file(archive, one, known.get(one.key))
+        try:
+            read, count = read_file(archive, one, known.get(one.key))
+        except ODD:
+            read, count = _unknown(one.agent, one.key, one.size, one.mtime_ns), 0
         batch.append(read)
         size += count
         report.left -= 1
@@ -64,16 +67,33 @@ def look(
         if read.problem:
             report.problems.append((read.path, read.problem))
         if size >= most or len(batch) >= BATCH_FILES:
-            archive.keep(batch)
+            report.problems += _keep(archive, batch)
             batch, size, most = [], 0, BATCH_BYTES
             progress(report)
             if not goes_on():
                 return report
     opened = {str(one.path) for one in found if one.part}
     mended = [path for path, _ in archive.problems() if path in opened]
-    archive.keep([*batch, *(ReadFile("", path, 0, 0, 0, "", ()) for path in mended)])
+    report.problems += _keep(archive, [*batch, *(ReadFile("", path, 0, 0, 0, "", ()) for path in mended)])
     progress(report)
     return report
+
+
+def _keep(archive: SessionsFile, batch: Sequence[ReadFile]) -> list[tuple[str, str]]:
+    """Store a batch; where something in it cannot be stored, each file alone. Return the files that could not be."""
+    try:
+        archive.keep(batch)
+    except ODD:
+        if len(batch) > 1:
+            return [problem for one in batch for problem in _keep(archive, [one])]
+        (one,) = batch
+        archive.keep([_unknown(one.agent, one.path, one.size, one.mtime_ns)])
+        return [(one.path, UNKNOWN_FORMAT)]
+    return []
+
+
+def _unknown(agent: str, path: str, size: int, mtime_ns: int) -> ReadFile:
+    return ReadFile(agent, path, size, mtime_ns, 0, UNKNOWN_FORMAT, ())
 
 
 def _is_new(found: FoundSession, known: KnownSource | None) -> bool:
@@ -93,7 +113,7 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     try:
         raw = read_own_file(found.path, most=FILE_BYTES_MAX, start=max(0, resume - 1))
     except (BadInput, NotFound) as error:
-        read.problem = str(error)
+        read.problem = clean_name(str(error))
         return read, 0
     facts = archive.facts_of(path) if resume else Facts()
     facts.file = found.path.stem
@@ -129,7 +149,7 @@ def _read_whole(archive: SessionsFile, own: StoreReader, found: FoundSession, re
     try:
         steps = [replace(step, offset=number) for number, step in enumerate(own.whole(found, facts))]
     except (BadInput, NotFound) as error:
-        read.problem = str(error)
+        read.problem = clean_name(str(error))
         return 0
     passages = _cut(cutter, steps, found, facts)
     stored = archive.parts_of_session(found.agent, facts.name)

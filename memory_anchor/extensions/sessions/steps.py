@@ -6,14 +6,13 @@ is stored. Tools are told apart by their arguments, which agents name alike, and
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.json_values import Json, Record, lenient
 from memory_anchor.language.safe_regex import bounded
 
 StepKind = Literal["user", "agent", "call", "result"]
@@ -26,6 +25,7 @@ INPUT_CHARS = 400
 """Of a call's other arguments."""
 EARLIEST, MILLISECONDS = 1_262_304_000.0, 100_000_000_000.0
 """No agent wrote before 2010; a larger number counts milliseconds."""
+EXIT_END = 2**31
 _EXIT = bounded(r"(?:Exit code:? |Process exited with code |\(exit code )(\d{1,3})")
 _PATCHED = bounded(r"^\*\*\* (?:Update|Add|Delete) File: ([^\n]{1,400})$", re.MULTILINE)
 _SHELLS = frozenset(("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh"))
@@ -86,13 +86,13 @@ def seconds(value: Json) -> float:
     True
     """
     at = 0.0
-    if isinstance(value, str):
-        try:
+    try:
+        if isinstance(value, str):
             at = datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError, OSError):
-            at = 0.0
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        at = value / 1_000 if value > MILLISECONDS else float(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            at = value / 1_000 if value > MILLISECONDS else float(value)
+    except (ValueError, OverflowError, OSError):
+        at = 0.0
     return at if EARLIEST <= at < MILLISECONDS else 0.0
 
 
@@ -133,7 +133,7 @@ def called(name: str, arguments: Json, *, at: float, offset: int = 0, call: str 
 
 def _object(text: str) -> Record | None:
     try:
-        value = json.loads(text) if text.startswith("{") else None
+        value = lenient(text) if text.startswith("{") else None
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -186,8 +186,9 @@ def _patch(patch: str) -> Act:
     return Act("edit", " ".join(["apply_patch", *paths]), paths[0] if paths else "", old, new)
 
 
-def resulted(output: str, *, at: float, offset: int = 0, call: str = "", exit: int | None = None) -> TranscriptStep:
-    """Return a result. exit: as the client says it; else as the output's own first lines do."""
-    if exit is None and (match := _EXIT.search(output, 0, 200)):
-        exit = int(match[1])
-    return TranscriptStep("result", output, at, offset, None, call, exit)
+def resulted(output: str, *, at: float, offset: int = 0, call: str = "", exit: Json = None) -> TranscriptStep:
+    """Return a result. exit: as the client says it, where that can be one; else as the output's own first lines do."""
+    code = exit if type(exit) is int and abs(exit) < EXIT_END else None
+    if code is None and (match := _EXIT.search(output, 0, 200)):
+        code = int(match[1])
+    return TranscriptStep("result", output, at, offset, None, call, code)

@@ -6,11 +6,10 @@ newer releases, which the result's own text says too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from memory_anchor.base.json_values import Json, Record
+from memory_anchor.base.json_values import Json, Record, lenient
 from memory_anchor.extensions.sessions.steps import (
     Facts,
     Lines,
@@ -68,17 +67,17 @@ def _steps_of(item: Record, *, at: float, offset: int) -> Iterator[TranscriptSte
         yield resulted(output, at=at, offset=offset, call=call, exit=code)
 
 
-def _output(output: Json) -> tuple[str, int | None]:
+def _output(output: Json) -> tuple[str, Json]:
     """Return what a call printed and how it ended; older releases wrap both in JSON."""
     value = output
     if isinstance(value, str) and value.startswith("{"):
         try:
-            value = json.loads(value)
+            value = lenient(value)
         except (ValueError, RecursionError):
             value = output
     if isinstance(value, Mapping):
         meta, inner = value.get("metadata"), value.get("output", value.get("content"))
         code = meta.get("exit_code") if isinstance(meta, Mapping) else None
         if isinstance(inner, str):
-            return inner, code if isinstance(code, int) else None
+            return inner, code
     return output if isinstance(output, str) else text_of(output), None
