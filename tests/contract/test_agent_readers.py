@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +17,11 @@ from sessionkit import Machine, id_of
 
 from memory_anchor.adapters import client_database
 from memory_anchor.adapters.client_database import queried
+from memory_anchor.base import nofollow
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.more_agents import jsonl
-from memory_anchor.extensions.sessions.adopting import look_again
+from memory_anchor.extensions.sessions.adopting import AdoptChoice, look_again
 from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, StoreReader, reader
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
 from memory_anchor.extensions.sessions.steps import Facts
@@ -398,6 +399,112 @@ def test_a_task_of_the_extension_has_the_folder_that_it_told_its_model(machine: 
     assert machine.rows("select cwd from session") == [("/w/tidepool",)]
 
 
+# --- what is let go ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks(machine: Machine) -> Iterator[Callable[[str], int]]:
+    archive = SessionsFile(machine.core.data_dir / FILE)
+    yield lambda keep: look_again(archive, machine.core.clock.now(), keep=keep, wait=lambda: None)
+    archive.close()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_file_that_comes_back_is_there(
+    agent: str, machine: Machine, adopt: Callable[[str], Any], looks: Callable[[str], int]
+) -> None:
+    """Rule sessions.keep: gone is counted from the last time; and what was let go is read again."""
+    written(agent, machine, Story("harbour", ACTS))
+    adopt(agent)
+    (name,) = {one.path for one in AdoptChoice.stored(SessionsFile(machine.core.data_dir / FILE)).found()}  # type: ignore[union-attr]
+    away = name.with_name("away")
+    name.rename(away)
+    looks("always")
+    assert machine.json("adopt", "--status")["gone"] == 1
+
+    away.rename(name)
+    looks("always")
+    assert machine.json("adopt", "--status")["gone"] == 0
+    looks("never")
+    assert machine.texts("StationGrid" if agent != "aider" else "umlauts")
+
+    name.rename(away)
+    looks("never")
+    assert machine.texts("StationGrid umlauts") == []
+    away.rename(name)
+    looks("never")
+    assert machine.texts("StationGrid umlauts")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("words", [("--since", "2999-01-01"), ("--exclude", "/")])
+def test_what_is_no_longer_chosen_is_not_gone(
+    agent: str, words: tuple[str, str], machine: Machine, adopt: Callable[[str], Any], looks: Callable[[str], int]
+) -> None:
+    """Rule sessions.keep x choice: it is still there."""
+    written(agent, machine, Story("harbour", ACTS))
+    adopt(agent)
+    archive = SessionsFile(machine.core.data_dir / FILE)
+    chosen = AdoptChoice.stored(archive)
+    assert chosen is not None
+    narrow = {"since": 3e10} if words[0] == "--since" else {"exclude": ["/"]}
+    archive.keep_note("choice", replace(chosen, **narrow).encoded())
+    archive.close()
+
+    looks("never")
+
+    assert machine.texts("StationGrid umlauts") and machine.json("adopt", "--status")["gone"] == 0
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_cannot_be_looked_into_is_not_gone(
+    agent: str,
+    machine: Machine,
+    adopt: Callable[[str], Any],
+    looks: Callable[[str], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule sessions.keep x failures: in a folder that cannot be listed, or where a file cannot be asked for."""
+    written(agent, machine, Story("harbour", ACTS))
+    adopt(agent)
+
+    def shut(*given: Any, **named: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nofollow, "walk", shut)
+        looks("never")
+    assert machine.texts("StationGrid umlauts")
+
+    status, lstat = os.stat, os.lstat
+    paths = {path for (path,) in machine.rows("select path from source where problem = ''")}
+    with monkeypatch.context() as patch:
+        patch.setattr(nofollow, "walk", lambda *given, **named: iter(()))
+        patch.setattr(os, "stat", lambda path, **more: shut() if str(path) in paths else status(path, **more))
+        patch.setattr(os, "lstat", lambda path, **more: shut() if str(path) in paths else lstat(path, **more))
+        looks("never")
+    assert machine.texts("StationGrid umlauts")
+
+
+def test_a_later_id_does_not_rename_a_session(machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule forget x jsonl: what was read, or forgotten, under its file's name keeps it."""
+    folder = machine.home / "exports"
+    folder.mkdir(parents=True)
+    for name in ("kept", "gone"):
+        (folder / f"{name}.jsonl").write_text(
+            json.dumps({"role": "user", "text": f"A quiet pelican is {name}."}) + "\n"
+        )
+    adopt("jsonl")
+    machine.json("adopt", "--forget", "gone")
+    for name in ("kept", "gone"):
+        lines = [{"session": f"x-{name}", "role": "user", "text": f"A quiet pelican, {name} and changed."}]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines * 2))
+    adopt("jsonl")
+
+    assert machine.rows("select name from session") == [("kept",)]
+    assert b"gone and changed" not in b"".join(file.read_bytes() for file in machine.files())
+
+
 # --- databases that a client has open ---------------------------------------------------------------------------------
 
 
@@ -519,6 +626,7 @@ def test_a_folder_of_lines_joins_what_was_chosen_and_stays_chosen(machine: Machi
     written("jsonl", machine, Story("other", MORE))
     machine.adopt("--format", "jsonl", str(machine.home / "exports"))
     machine.adopt()
+    machine.adopt("--only", "codex")
     written("jsonl", machine, Story("other", [*MORE, ("user", "And the pelican?")]))
     archive = SessionsFile(machine.core.data_dir / FILE)
     look_again(archive, machine.core.clock.now(), keep="always", wait=lambda: None)

@@ -7,12 +7,12 @@ environment, reads the same files and no others.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from memory_anchor.base.json_values import Json, Record, record, texts
 from memory_anchor.extensions.sessions.agents import FoundSession, find
@@ -37,9 +37,9 @@ class AdoptChoice:
 
     def found(self) -> list[FoundSession]:
         """Return the files that are read, newest first."""
-        return [one for one in find(self.places) if self._takes(one)]
+        return [one for one in find(self.places) if self.takes(one)]
 
-    def _takes(self, one: FoundSession) -> bool:
+    def takes(self, one: FoundSession) -> bool:
         path = str(one.path)
         if any(fnmatchcase(path, glob) or glob in path for glob in self.exclude):
             return False
@@ -105,21 +105,41 @@ def look_again(archive: SessionsFile, at: datetime, *, keep: str, wait: Callable
         wait()
         return True
 
-    found = choice.found()
-    report = look(archive, found, goes_on=yields)
-    _let_go(archive, {one.key for one in found}, choice, at.timestamp(), keep)
+    present = find(choice.places)
+    report = look(archive, [one for one in present if choice.takes(one)], goes_on=yields)
+    _let_go(archive, present, choice, at.timestamp(), keep)
     return report.passages
 
 
-def _let_go(archive: SessionsFile, here: set[str], choice: AdoptChoice, now: float, keep: str) -> None:
-    """Note which files are gone, and forget their sessions once they are gone long enough."""
-    known = archive.sources()
-    roots = [folder for folders in choice.places.values() for folder in folders if Path(folder).is_dir()]
-    gone = [path for path in known if path not in here and path.startswith(tuple(roots)) and not Path(path).exists()]
-    closed = tuple(f"{path}#" for path in here)  # a database that cannot be read now has its sessions still
-    archive.note_gone([path for path in gone if not path.startswith(closed)], now)
+def _let_go(archive: SessionsFile, present: Sequence[FoundSession], choice: AdoptChoice, now: float, keep: str) -> None:
+    """Note which files are gone and which are back, and forget the sessions of those that are gone long enough.
+
+    present: all that is there, also what was not chosen. What cannot be looked into now has its sessions still.
+    """
+    here, closed = {one.key for one in present}, tuple(str(one.path) for one in present if one.problem)
+    roots = tuple(folder for folders in choice.places.values() for folder in folders if _may_be_there(folder))
+    known = [path for path in archive.sources() if path in here or _is_below(path, roots)]
+    there = {path for path in known if path in here or _is_below(path, closed) or _may_be_there(path)}
+    archive.note_gone([path for path in known if path not in there], there, now)
     if keep == "always":
         return
     days = 0.0 if keep == "never" else float(keep)
     for session in archive.gone_before(now - days * DAY_S):
         archive.forget(session, for_good=False)
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    """Return whether a file is one of these, lies in one, or is a part of one."""
+    return any(
+        path.startswith((f"{folder.rstrip(os.sep)}{os.sep}", f"{folder}#")) or path == folder for folder in folders
+    )
+
+
+def _may_be_there(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+    return True

@@ -151,6 +151,15 @@ class SessionsFile(Sqlite):
         name, cwd, branch, title, parent, leaf = (str(value) for value in rows[0])
         return Facts(name, cwd, branch, title, parent, leaf)
 
+    def is_named(self, path: str, name: str) -> bool:
+        """Return whether the session of a file was stored under a name, or forgotten under it."""
+        sql = (
+            "select coalesce(max(s.name = ?), exists(select 1 from tombstone t "
+            "where t.agent = f.agent and t.name = ?)) "
+            "from source f left join session s on s.source = f.id where f.path = ?"
+        )
+        return bool(self.rows(sql, (name, name, path))[0][0])
+
     def part_at(self, path: str, first: int) -> Part | None:
         """Return the first part of the passage of a file that begins at an offset."""
         rows = self.rows(
@@ -195,9 +204,16 @@ class SessionsFile(Sqlite):
         rows = self.rows("select s.id from session s join source f on f.id = s.source where f.gone_at <= ?", (at,))
         return [_int(id) for (id,) in rows]
 
-    def note_gone(self, paths: Iterable[str], now: float) -> None:
-        gone = [(now, path) for path in paths]
-        self.write(lambda link: link.run_many("update source set gone_at = ? where path = ? and gone_at is null", gone))
+    def note_gone(self, gone: Iterable[str], there: Iterable[str], now: float) -> None:
+        """Note since when files are gone, and that others are there."""
+
+        def unit(link: SqlLink) -> None:
+            times = [(now, path) for path in gone]
+            link.run_many("update source set gone_at = ? where path = ? and gone_at is null", times)
+            back = [(path,) for path in there]
+            link.run_many("update source set gone_at = null where path = ? and gone_at is not null", back)
+
+        self.write(unit)
 
     # --- vectors -----------------------------------------------------------------------------------------------------
 
@@ -280,15 +296,18 @@ class SessionsFile(Sqlite):
     # --- forgetting --------------------------------------------------------------------------------------------------
 
     def forget(self, session: int, *, for_good: bool = True) -> int:
-        """Erase a session; return how many passages it had. for_good: a tombstone keeps it from being read again."""
+        """Erase a session; return how many passages it had. for_good: a tombstone keeps it from being read again;
+        else its file is a new one, should it come back."""
 
         def unit(link: SqlLink) -> int:
-            ((agent, name),) = link.rows("select agent, name from session where id = ?", (session,))
+            ((agent, name, source),) = link.rows("select agent, name, source from session where id = ?", (session,))
             count = _drop_passages(link, session, 0)
             _drop_head(link, session)
             link.run("delete from session where id = ?", (session,))
             if for_good:
                 link.run("insert or ignore into tombstone values(?, ?)", (agent, name))
+            elif not link.rows("select 1 from session where source = ?", (source,)):
+                link.run("delete from source where id = ?", (source,))
             return count
 
         return self.write(unit)

@@ -125,9 +125,8 @@ def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None
     aliases = Projects(data_dir() / "projects.json", lambda: "").all().values()
     projects = [Path(alias.removeprefix(PATH)) for names in aliases for alias in names if alias.startswith(PATH)]
     chosen = before.places if folder else places(os.environ, Path.home(), only or (), [Path.cwd(), *projects])
-    if folder or not only or JSONL in only:
-        given = [str(folder.absolute())] if folder else []
-        chosen = {**chosen, JSONL: list(dict.fromkeys([*before.places.get(JSONL, ()), *given]))}
+    given = [str(folder.absolute())] if folder else []
+    chosen = {**chosen, JSONL: list(dict.fromkeys([*before.places.get(JSONL, ()), *given]))}
     return AdoptChoice(
         chosen, begin or (before.since if folder else 0.0), tuple(exclude or (before.exclude if folder else ()))
     )

@@ -120,6 +120,8 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=own.SKIPPED)
     cutter = Cutter()
     passages = _cut(cutter, own.steps(lines, facts), found, facts)
+    if archive.is_named(path, own_name := clean_id(facts.file)):
+        facts.name = own_name  # whatever a later line calls it
     if resume and not (raw.startswith(b"\n") and passages and passages[0].parts[0] == archive.part_at(path, resume)):
         return read_file(archive, found, None)  # it was rewritten
     if passages:
