@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import stat
 import tarfile
 from datetime import timedelta
@@ -15,8 +16,9 @@ from sessionkit import DAY, Machine, Told, id_of
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.sessions.agents import find
 from memory_anchor.extensions.sessions.archive import SessionsFile
-from memory_anchor.extensions.sessions.reading import look
+from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX, look
 from memory_anchor.extensions.sessions.settings import FILE
+from memory_anchor.language.terms import terms
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import human_of, signed_call
 
@@ -232,6 +234,109 @@ def test_secrets_and_private_parts_are_gone_before_anything_is_written(machine: 
     for secret in (key[:40], key[13:40], "Kestrel!42", "ghp_a1B2", "blue heron", "marmot", "AKIAQ3R7"):
         assert secret not in held
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in machine.files())
+
+
+def held(machine: Machine) -> str:
+    return b"".join(file.read_bytes() for file in machine.files()).decode("utf-8", "replace")
+
+
+def summarized(text: str) -> Told:
+    """Return a session whose file names another one, the one of the harbour."""
+    told = Told("namer", "/w/tidepool").user("What was said of the harbour?")
+    told.lines.append({"type": "summary", "summary": text, "leafUuid": harbour().lines[-1]["uuid"]})
+    return told
+
+
+LEAKY = "Rotate ghp_" + "a1B2" * 9 + " in the estuary"
+
+
+def test_a_summary_is_clean_before_it_is_written(machine: Machine) -> None:
+    """Rule cleaning x summaries: in its own row, as the title of its session, and in the index of titles."""
+    machine.keeps(harbour())
+    machine.keeps(summarized(LEAKY))
+    machine.adopt()
+
+    titles = [one["title"] for one in machine.json("sessions", "list")["sessions"]]
+
+    assert "Rotate [redacted:token] in the estuary" in titles
+    assert "a1B2a1B2" not in held(machine) and "a1b2a1b2" not in held(machine)
+
+
+def test_a_summary_that_was_stored_as_it_was_read_is_cleaned_once(machine: Machine) -> None:
+    """Rule cleaning x upgrade: row, title, head and index of an archive that an earlier version wrote."""
+    machine.keeps(harbour())
+    machine.keeps(summarized("the summary"))
+    machine.adopt()
+    with sqlite3.connect(machine.core.data_dir / FILE) as db:
+        ((session, head),) = db.execute("select id, head from session where name = ?", (id_of("harbour"),)).fetchall()
+        db.execute("insert into heads(heads, rowid, head) values('delete', ?, ?)", (session, " ".join(terms(head))))
+        raw = head.replace("the summary", LEAKY)
+        db.execute("insert into heads(rowid, head) values(?, ?)", (session, " ".join(terms(raw))))
+        db.execute("update session set title = ?, head = ? where id = ?", (LEAKY, raw, session))
+        db.execute("update summary set text = ?", (LEAKY,))
+        db.execute("delete from meta where name = 'summaries'")
+    db.close()
+    assert "a1B2a1B2" in held(machine) and "a1b2a1b2" in held(machine)
+
+    machine.json("adopt", "--status")
+
+    assert "a1B2a1B2" not in held(machine) and "a1b2a1b2" not in held(machine)
+    assert "Rotate [redacted:token] in the estuary" in {
+        one["title"] for one in machine.json("sessions", "list")["sessions"]
+    }
+
+
+@pytest.mark.parametrize("again", ["the file is read whole", "the session goes on"])
+def test_a_forgotten_session_leaves_no_summary(machine: Machine, again: str) -> None:
+    """Rule forget x summaries: what another file calls it goes with it, and that file, read again, brings none."""
+    machine.keeps(harbour())
+    machine.keeps(told := summarized("The quartz marmot hums"))
+    machine.adopt()
+    assert "quartz marmot" in held(machine)
+
+    machine.json("adopt", "--forget", id_of("harbour"))
+    assert "quartz" not in held(machine)
+    if again == "the session goes on":
+        machine.keeps(gone := harbour().user("And on it goes."))
+        machine.adopt()
+        told.lines[-1]["leafUuid"] = gone.lines[-1]["uuid"]
+    told.lines[0]["message"]["content"][0]["text"] = "What was said of the boathouse?"
+    machine.keeps(told)
+    machine.adopt()
+
+    assert machine.texts("boathouse") and "quartz" not in held(machine)
+
+
+@pytest.mark.parametrize("edge", range(4, 34, 6))
+def test_no_half_of_a_secret_is_kept_at_a_cut(machine: Machine, edge: int) -> None:
+    """Rule cleaning x cutting: of a call, a file that was written, an edit's spans and a long message."""
+    secret, padding = "postgres://ann:Xq9vT2mLw8RzK4pB@db/x", "ab cd efg "
+
+    def at(most: int, before: str = "") -> str:
+        return (padding * (most // 10 + 1))[: most - edge - len(before)] + secret + " and " + padding * 30
+
+    told = Told("cut", "/w/tidepool").user(at(20_000)).says(at(20_000))
+    told.runs(at(800)).uses("Write", {"file_path": "a.env", "content": at(800, "Write a.env\n")}, "ok")
+    told.edits("a.env", at(800), at(800)).uses("Fetch", {"url": at(400)}, "ok")
+    machine.keeps(told.uses("Fetch", {"url": at(400, "Fetch ")}, "ok"))
+    machine.adopt()
+
+    for length in range(4, 17):
+        assert "Xq9vT2mLw8RzK4pB"[:length] not in held(machine)
+    assert "efg ab cd" in held(machine)
+
+
+def test_a_secret_in_a_files_name_is_in_no_problem(machine: Machine) -> None:
+    """Rule cleaning x problems: what is said of a file names it cleanly, stored and shown."""
+    key = "ghp_" + "a1B2" * 9
+    machine.keeps(harbour()).with_name(f"{key}.jsonl").write_bytes(b"")
+    os.truncate(next(machine.claude.rglob(f"{key}.jsonl")), FILE_BYTES_MAX + 1)
+
+    read = machine.adopt()
+
+    ((said,),) = machine.rows("select problem from source where problem <> ''")
+    assert "allowed are" in said and key not in said + json.dumps(read) + held(machine)
+    assert key not in machine.run("adopt", "--status").output + json.dumps(machine.json("adopt", "--status"))
 
 
 @pytest.mark.parametrize(

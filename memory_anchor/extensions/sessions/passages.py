@@ -14,17 +14,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
-from memory_anchor.extensions.sessions.steps import StepKind, TranscriptStep
+from memory_anchor.extensions.sessions.steps import INPUT_CHARS, MARGIN_CHARS, SAID_CHARS, StepKind, TranscriptStep
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.safety import cleaned, strip_private
 from memory_anchor.language.terms import terms
 
 PASSAGE_CHARS = 1_200
-OF_SUCCESS, OF_FAILURE, MARGIN_CHARS = (120, 100), (200, 300), 100
-"""Kept of a result at its beginning and at its end, more of an error, which is what is searched for; and read before
-its end, so that a secret is seen with its word."""
+OF_SUCCESS, OF_FAILURE = (120, 100), (200, 300)
+"""Kept of a result at its beginning and at its end, more of an error, which is what is searched for."""
 CALL_CHARS = 800
 """Kept of a call: a command whole, of a written file its beginning."""
 SPAN_CHARS, COMMAND_CHARS, SHAPE_CHARS = 400, 1_000, 300
@@ -113,6 +112,21 @@ def clean_id(name: str) -> str:
     return name if clean_name(name) == name else hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def kept(text: str, most: int) -> str:
+    """Return a text without its private parts and of at most so many characters; where it is longer, it is clean.
+
+    It is cleaned with what follows, and of that is dropped what stands at its end as it was: a secret that goes over
+    the edge is gone whole.
+    """
+    after = text[most : most + MARGIN_CHARS]
+    text = strip_private(text[: most + MARGIN_CHARS])
+    if not after:
+        return text
+    text = cleaned(text).text
+    as_it_was = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(text), reversed(after), strict=False))
+    return text[: len(text) - len(list(as_it_was))][:most]
+
+
 def bounded_result(output: str, *, failed: bool) -> list[str]:
     """Return a result whole, or its head and its tail.
 
@@ -198,9 +212,10 @@ class Cutter:
             if call:
                 self._pending[call] = action
             texts = [act.text, act.old, act.new] if act.kind == "edit" else [act.text]
-            return _Piece("call", [strip_private(text[:CALL_CHARS]) for text in texts], action)
+            most = INPUT_CHARS if act.kind == "read" else CALL_CHARS
+            return _Piece("call", [kept(text, most) for text in texts], action)
         if step.kind != "result":
-            return _Piece(step.kind, [strip_private(step.text)])
+            return _Piece(step.kind, [kept(step.text, SAID_CHARS)])
         ended = self._pending.pop(call, None)
         if ended is None and call:
             ended = self.ended[call] = SessionAction("", "", "", "", "", step.at, call)

@@ -138,7 +138,9 @@ def _cut(cutter: Cutter, steps: Iterable[TranscriptStep], found: FoundSession, f
     for passage in passages:
         passage.at = passage.at or found.mtime_ns / 1e9
     facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))
-    facts.name, facts.parent = clean_id(facts.name or facts.file), clean_id(facts.parent)
+    facts.name, facts.parent, facts.leaf = map(clean_id, (facts.name or facts.file, facts.parent, facts.leaf))
+    told = {clean_id(leaf): clean_name(text) for leaf, text in facts.summaries.items()}
+    facts.summaries = {leaf: text for leaf, text in told.items() if text}
     return passages
 
 

@@ -23,6 +23,8 @@ OPEN, DONE = "[ ] ", "[x] "
 """How an entry of a plan begins, that is still to be done, or done."""
 INPUT_CHARS = 400
 """Of a call's other arguments."""
+MARGIN_CHARS = 100
+"""Read beyond what is kept, so that a secret at the edge is seen whole, or with its word."""
 EARLIEST, MILLISECONDS = 1_262_304_000.0, 100_000_000_000.0
 """No agent wrote before 2010; a larger number counts milliseconds."""
 EXIT_END = 2**31
@@ -120,7 +122,7 @@ def _block_text(block: Json) -> str:
 def said(role: Literal["user", "agent"], text: str, at: float, offset: int = 0) -> Iterator[TranscriptStep]:
     """Yield what was said, bounded; nothing for blanks."""
     if text.strip():
-        yield TranscriptStep(role, text[:SAID_CHARS], at, offset)
+        yield TranscriptStep(role, text[: SAID_CHARS + MARGIN_CHARS], at, offset)
 
 
 def called(name: str, arguments: Json, *, at: float, offset: int = 0, call: str = "") -> TranscriptStep:
@@ -164,7 +166,7 @@ def _act(name: str, given: Record) -> Act:
     if isinstance(plan, list) and plan:
         return Act("plan", "\n".join(_entry(entry) for entry in plan if isinstance(entry, Mapping)))
     values = " ".join(str(value) for value in given.values() if isinstance(value, str | int))
-    return Act("read", f"{name} {values[:INPUT_CHARS]}".rstrip(), path)
+    return Act("read", f"{name} {values[: INPUT_CHARS + MARGIN_CHARS]}".rstrip(), path)
 
 
 def _entry(entry: Record) -> str:
