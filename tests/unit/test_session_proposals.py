@@ -428,15 +428,16 @@ def test_what_nobody_accepted_of_a_forgotten_session_is_gone(machine: Machine, p
     assert look(machine) == 0 and inbox(machine) == []
 
 
+def busy(*_: object, **__: object) -> None:
+    raise StoreBusy("jobs of this store are running already")
+
+
 def test_forgetting_while_jobs_run_says_what_is_left_for_the_next_look(
     machine: Machine, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule forget x proposals: the session is gone at once, its proposals with the next look; the answer says so."""
     machine.keeps(deploy(project))
     look(machine)
-
-    def busy(*_: object, **__: object) -> None:
-        raise StoreBusy("jobs of this store are running already")
 
     with monkeypatch.context() as patched:
         patched.setattr(commands, "call", busy)
@@ -445,6 +446,48 @@ def test_forgetting_while_jobs_run_says_what_is_left_for_the_next_look(
 
     machine.core.scheduler.run("look_at_sessions", machine.core.clock.now())
     assert inbox(machine) == []
+
+
+def test_a_look_of_a_paused_memory_erases_what_was_proposed_from_a_forgotten_session(
+    machine: Machine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule forget x pause: a pause stops reading and proposing; what the next look was to erase, it erases."""
+    machine.keeps(deploy(project))
+    look(machine)
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "call", busy)
+        assert machine.json("adopt", "--forget", id_of("deploy"))["left"]
+    machine.keeps(talk(project))
+    machine.adopt()
+    anchor_of(machine, project).maintenance.pause()
+
+    done = machine.core.scheduler.run("look_at_sessions", machine.core.clock.now())
+
+    assert inbox(machine) == [] and "ca-bundle" not in every_text(machine)
+    assert done.counts == {"passages": 0, "proposals": 0}
+
+
+def test_a_purge_while_a_look_proposes_leaves_nothing(
+    machine: Machine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule purge x proposals: a session that goes between its reading and its proposal proposes nothing."""
+    machine.keeps(deploy(project))
+    machine.keeps(talk(project))
+    human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(project), cwd=str(project))
+    asked, done = {"ids": [], "text": "ca-bundle"}, list[bool]()
+    part = machine.core.services.extensions["sessions"].part
+
+    def purges() -> None:
+        if "ca-bundle" in repr(part.steps_read) and not done:
+            done.append(True)
+            seen = purge_digest(signed_call(machine.core, caller, "purge_preview", asked, human)["memories"])
+            signed_call(machine.core, caller, "purge", {**asked, "seen": seen}, human)
+
+    monkeypatch.setattr(machine.core.foreground, "wait_until_quiet", purges)
+    look(machine)
+
+    assert done and "ca-bundle" not in every_text(machine) and "ca-bundle" not in repr(part.steps_read)
+    assert [one.type for one in inbox(machine)] == [MemoryType.DECISION]
 
 
 def test_a_session_with_a_sign_in_its_id_is_not_taken_for_a_forgotten_one(machine: Machine, project: Path) -> None:

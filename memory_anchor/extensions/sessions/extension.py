@@ -40,9 +40,9 @@ def _start(core: Core) -> Running:
         del up
         archive = part.archive()
         passages = proposals = 0
-        if archive is not None and not limits.dry_run and not core.services.paused():
+        if archive is not None and not limits.dry_run:
             wait = core.foreground.wait_until_quiet
-            passages = look_again(archive, at, keep=keep, wait=wait)
+            passages = 0 if core.services.paused() else look_again(archive, at, keep=keep, wait=wait)
             proposals = propose(core, part, wait)
             core.wake()
         return JobReport(LOOK, at, dry_run=limits.dry_run, counts={"passages": passages, "proposals": proposals})

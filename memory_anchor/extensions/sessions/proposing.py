@@ -46,18 +46,20 @@ UNSAID = "the sessions of this project do not propose it any more"
 
 def propose(core: Core, part: SessionArchive, wait: Callable[[], None]) -> int:
     """Propose what the sessions of known projects hold, and take back what none says any more; return how many are
-    new. wait: lets requests go first."""
+    new. While the memory is paused nothing is proposed. wait: lets requests go first."""
     archive = part.archive()
-    if archive is None or core.settings.read_only or core.services.paused():
+    if archive is None or core.settings.read_only:
         return 0
     sessions = part.sessions("", "", 0.0)
     for gone in part.steps_read.keys() - {one.id for one in sessions}:
-        del part.steps_read[gone]
+        part.steps_read.pop(gone, None)
     projects: dict[str, list[StoredSession]] = {project: [] for project in part.folders().values()}
     for one in sessions:
         if one.is_known and not one.parent:
             projects[one.project].append(one)
     forget_gone(core, archive, projects, {one.ref for one in sessions})
+    if core.services.paused():
+        return 0
     count = 0
     for project, own in projects.items():
         state = stable_hash(*(one.state for one in own))
@@ -116,10 +118,11 @@ def _propose_to(
     within = [one for at, one in enumerate(sessions) if at < SESSIONS_MAX or one.ref in cited]
     read = []
     for session in reversed(within):
-        if session.id not in steps_read or steps_read[session.id][0] != session.state:
+        if (steps := steps_read.get(session.id)) is None or steps[0] != session.state:
             wait()
-            steps_read[session.id] = session.state, read_steps(session.id, list(_steps(archive, session.id)))
-        read.append(steps_read[session.id][1])
+            steps = session.state, read_steps(session.id, list(_steps(archive, session.id)))
+            steps_read[session.id] = steps
+        read.append(steps[1])
     said = {one.key: one for one in of_project(read)}
     for key, name in before.items():
         if name not in waiting or ((one := said.get(key.partition(MOVED)[0])) is None and len(within) < len(sessions)):
@@ -134,7 +137,11 @@ def _propose_to(
         if one.kept_out or key in earlier or len(waiting) + count >= WAITING_MAX:
             continue
         wait()
-        memory = _draft(anchor, one, known[one.session])
+        session = known[one.session]
+        if not archive.rows("select 1 from session where agent = ? and name = ?", (session.agent, session.name)):
+            steps_read.pop(session.id, None)  # it was forgotten or purged since it was read
+            continue
+        memory = _draft(anchor, one, session)
         archive.keep_proposal(project, key, memory)
         count += bool(memory)
     return count
