@@ -60,7 +60,7 @@ class Step:
     answers: tuple[Answer, ...] = ()
 
 
-REVIEWED: tuple[Answer, ...] = (("Passphrase", PASSPHRASE), ("(q)uit", "a", True), ("(q)uit", "q", True))
+REVIEWED: tuple[Answer, ...] = (("Passphrase", PASSPHRASE), ("[s]: ", "a", True), ("[s]: ", "q", True))
 MINUTES = {
     "en": (
         Step("memory-anchor install claude-code | tail -2", "claude-code (user): install done"),
@@ -68,16 +68,16 @@ MINUTES = {
         Step('memory-anchor search "what starts the export at night?"', "The nightly export runs on cron", "weak"),
         Step('memory-anchor add "The nightly export moved from cron to systemd timers"', "superseded"),
         Step('memory-anchor search "what starts the export at night?"', "moved from cron to systemd", "runs on cron"),
-        Step('memory-anchor search "谁在夜里启动导出？"', "moved from cron to systemd", "weak"),
+        Step('memory-anchor search "夜间导出现在用 cron 还是 systemd？"', "moved from cron to systemd", "weak"),
         Step('memory-anchor add "The export may skip leap days" --confidence 0.75', "waits for `memory-anchor review`"),
         Step("memory-anchor review", "1 accepted", answers=REVIEWED),
     ),
     "zh": (
         Step("memory-anchor install claude-code | tail -2", "claude-code (user): install done"),
         Step('memory-anchor add "导出任务用 cron 跑" --type decision', "added"),
-        Step('memory-anchor search "导出靠什么定时启动？"', "导出任务用 cron 跑", "weak"),
+        Step('memory-anchor search "导出任务用什么跑？"', "导出任务用 cron 跑", "weak"),
         Step('memory-anchor add "导出任务从 cron 改用 systemd 定时器了"', "superseded"),
-        Step('memory-anchor search "导出靠什么定时启动？"', "改用 systemd 定时器", "用 cron 跑"),
+        Step('memory-anchor search "导出任务现在用什么定时？"', "改用 systemd 定时器", "用 cron 跑"),
         Step('memory-anchor search "导出任务怎么定时？"', "改用 systemd 定时器", "weak"),
         Step('memory-anchor add "导出可能会漏掉闰日" --confidence 0.75', "waits for `memory-anchor review`"),
         Step("memory-anchor review", "1 accepted", answers=REVIEWED),

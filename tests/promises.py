@@ -259,7 +259,7 @@ PROMISES: dict[str, Held] = {
         "| disk, resident memory | 3.3 GB": ("scripts/bench_qdrant.py",),
         "| disk, resident memory | 3.7 GB": ("scripts/bench_qdrant.py",),
         "**Durability**: nothing": ("test_search_index::test_after_any_writes_and_any_stop_the_index_is_the_store",),
-        "One that holds points of another": (
+        "One that is of another memory": (
             "test_qdrant_index::test_collections_of_an_earlier_release_stay_as_they_are",
             "test_qdrant_index::test_collections_of_another_database_stay_as_they_are",
         ),

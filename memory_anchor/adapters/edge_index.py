@@ -76,6 +76,16 @@ class EdgeIndex:
                     taken += getattr((Path(folder) / name).lstat(), "st_blocks", 0) * BLOCK_BYTES
         return max(NEW_SHARD_BYTES, SHARDS_AT_ONCE * NEW_SHARD_BYTES - taken)
 
+    def is_torn(self, error: Exception) -> bool:
+        return isinstance(error, Unavailable)
+
+    def check(self, collections: Sequence[str]) -> None:
+        """Do nothing: the folder is this store's."""
+
+    def lacks(self, collections: Sequence[str]) -> bool:
+        del collections  # nobody searches it
+        return False
+
     def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
         make_private(self.folder)
         self.give_up()

@@ -100,5 +100,8 @@ def _entry(record: models.Record) -> Entry:
     return Entry(
         replace(from_payload(record.payload or {}), revision=None),
         {name: np.asarray(row, dtype=np.float32) for name, row in stored.items() if name != WORDS},
-        SparseVector(tuple(words.indices), tuple(words.values)) if isinstance(words, models.SparseVector) else None,
+        # A server answers with the shortest text of a weight in 32 bits; the database holds the weight.
+        SparseVector(tuple(words.indices), tuple(np.asarray(words.values, np.float32).tolist()))
+        if isinstance(words, models.SparseVector)
+        else None,
     )

@@ -24,7 +24,7 @@ from memory_anchor.adapters.payload import MARK_FIELDS, mark_of, time_text
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exists
 from memory_anchor.base.json_values import parsed, record, whole
-from memory_anchor.domain.errors import BadInput, Refused
+from memory_anchor.domain.errors import BadInput, Refused, StoreDamaged
 from memory_anchor.domain.model import account_of
 from memory_anchor.domain.ports import DENSE, WORDS, Hit, Mark, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
@@ -55,51 +55,65 @@ class QdrantIndex:
         self._link = QdrantLink(access)
         self._ask = self._link.ask
         self._embedders: dict[str, Mapping[str, EmbedderIdentity]] = {}
+        self._there: dict[str, bool] = {}
 
     def fingerprint(self) -> str:
         return ""
 
     # --- collections -------------------------------------------------------------------------------------------------
 
-    def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
+    def is_torn(self, error: Exception) -> bool:
+        return isinstance(error, StoreDamaged)
+
+    def check(self, collections: Sequence[str]) -> None:
         self._link.check_version()
+        for name in collections:
+            owner = self._ask(partial(_owner_of, name))
+            if owner not in (None, self._owner):
+                raise Refused(
+                    f"{name} at {self._link.place} is of another memory, or of a release that kept its memories there, "
+                    "and stays as it is. `memory-anchor migrate` moves the latter; else set index.url to another "
+                    "server, or remove the collections there."
+                )
+            self._there[name] = owner is not None
+
+    def lacks(self, collections: Sequence[str]) -> bool:
+        return not all(self._there.get(name) for name in collections)
+
+    def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
+        if not collections.keys() <= self._there.keys():
+            self.check(list(collections))
         for name, embedders in collections.items():
-            is_there = self._is_ours(name, is_known=not anew)
-            if is_there and anew:
+            if anew and self._there[name]:
                 self._ask(partial(_dropped, name))
-            if anew or not is_there:
-                self._ask(partial(self._create, name, embedders))
+            if anew or not self._there[name]:
+                self._create(name, embedders)
             if self._link.is_server:
                 self._ask(partial(qdrant_layout.update, name, self._layout))
-            self._embedders[name] = embedders
+            self._embedders[name], self._there[name] = embedders, True
 
-    def hand_over(self, collections: Sequence[str]) -> None:
-        """Let what these collections hold be of this database from now on: it was carried there whole."""
-        for name in collections:
-            self._ask(partial(self._mark, name))
+    def hand_over(self, followed: Sequence[str], others: Sequence[str]) -> None:
+        """Let collections be of this database from now on: what they hold was carried there whole.
 
-    def _is_ours(self, name: str, *, is_known: bool) -> bool:
-        """Return whether there is such a collection. Raises Refused: it holds points that are not of this database.
-
-        is_known: this database has written to it, maybe when no owner was noted yet.
+        others: those that are no index; they are removed.
         """
-        owner = self._ask(partial(_owner_of, name))
-        if owner is None or owner == self._owner:
-            return owner is not None
-        if (is_known and not owner) or not self.count(name):
+        for name in followed:
             self._ask(partial(self._mark, name))
-            return True
-        raise Refused(
-            f"{name} at {self._link.place} holds memories of another database, or of a release that kept them there; "
-            "they stay as they are. Move them with `memory-anchor migrate`, or set index.url to another server."
-        )
+        for name in others:
+            self._ask(partial(_dropped, name))
 
-    def _create(self, name: str, embedders: Mapping[str, EmbedderIdentity], client: QdrantClient) -> None:
-        try:
-            qdrant_layout.create(client, name, self._layout, embedders, self._owner)
-        except Exception as error:  # another replica may have created it at this moment
-            if not already_exists(error):
-                raise
+    def _create(self, name: str, embedders: Mapping[str, EmbedderIdentity]) -> None:
+        def create(client: QdrantClient) -> bool:
+            try:
+                qdrant_layout.create(client, name, self._layout, embedders, self._owner)
+            except Exception as error:
+                if not already_exists(error):
+                    raise
+                return False
+            return True
+
+        if not self._ask(create):  # somebody created it at this moment
+            self.check([name])
 
     def _mark(self, name: str, client: QdrantClient) -> None:
         if client.collection_exists(name):

@@ -158,8 +158,7 @@ class QdrantLink:
 
     def _connect(self, url: str) -> QdrantClient:
         QdrantClient = _client_class()  # noqa: N806
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_address(url):
             raise BadInput(
                 f"index.url holds {without_credentials(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, "
                 "several with commas"
@@ -214,6 +213,10 @@ class QdrantLink:
             raise self._is_no_qdrant() from error
         except (ConnectionError, TimeoutError) as error:
             raise _Passing(self._away(), silent=True) from error
+        except ValueError as error:  # what local mode says in a server's place
+            if "not found" in str(error):
+                raise StoreDamaged(f"{self.place} has no such collection; run `memory-anchor doctor`.") from error
+            raise
         except RuntimeError as error:
             if "already accessed" in str(error):
                 raise StoreBusy(
@@ -258,14 +261,20 @@ class QdrantLink:
         return Unavailable(f"{where} failed (HTTP {status}); retry, and see its log.")
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an end, a port that is none
+        return False
+
+
 def without_credentials(url: str) -> str:
     """Return an address without user, password and path."""
+    if not _is_address(url):
+        return url.rpartition("@")[2][:80]
     parts = urlsplit(url)
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        port = ""
-    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else url[:80].rpartition("@")[2]
+    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"
 
 
 def addresses(url: str) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ from memory_anchor.identity.proposals import proposals_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.store.audit_rows import SqlAudit, move_in
+from memory_anchor.store.index_follower import INDEX_OWNER_FILE
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.upkeep.job_kit import pages
@@ -61,7 +62,7 @@ AUDIT = "audit"
 STAYS = frozenset(
     {
         *("store.lock", "records.lock", "service.lock", "run", "logs", "handshakes", "backups", "sync"),
-        *(REQUESTS, "runner", KNOWN_FILE, JOURNAL),
+        *(REQUESTS, "runner", KNOWN_FILE, JOURNAL, INDEX_OWNER_FILE),
     }
 )
 """Entries of a data directory that belong to the machine, not to a backup; the store is backed up as its memories."""

@@ -8,6 +8,7 @@ Rejected: moving by itself at a start, as a directory does: engines of other peo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import CollectionSpec
 from memory_anchor.domain.where import Where
 from memory_anchor.store.audit_rows import SqlAudit, taken_over
+from memory_anchor.store.point_source import PointSource
 from memory_anchor.store.record_rows import SqlRecords, there_as_files
 
 if TYPE_CHECKING:
@@ -55,20 +57,25 @@ def move(
 
     tick: (collection, done, of how many). A database that holds the same already is left as it is. Files that are rows
     now are kept in `replaced-N`.
-    Raises Refused: it holds other memories. StoreDamaged: both sides differ; nothing was changed. DiskFull.
+    Raises Refused: it holds other memories, or another trail. StoreDamaged: both sides differ; nothing was changed.
+    DiskFull.
     """
+    if not any(plan(server).values()):
+        return plan(server)
+    source, note = PointSource(store.database), f"moved:{server.place}"
     for name in COLLECTIONS:
         store.open_collection(name, CollectionSpec(server.embedders(name)))
     if any(store.count(name, Where()) for name in COLLECTIONS):
-        if any(side_of(server, name) != side_of(store, name) for name in COLLECTIONS):
+        if source.kept(note) != json.dumps([side_of(server, name) for name in COLLECTIONS]):
             raise Refused(
                 f"{store.database.place} holds memories already, and others than {server.place}; nothing was changed. "
                 "Set data_dir to a new folder, or database.url to an empty database."
             )
-        versions = plan(server)
+        versions = plan(server)  # all of it came here before, and the database has gone on since
     else:
         with store.database.unit():
             versions = {name: copied(name, server, store, tick, advice=AGAIN) for name in COLLECTIONS}
+            source.keep(note, json.dumps([side_of(store, name) for name in COLLECTIONS]))
             _take_in_files(data_dir, store, now)
             what: Record = {"from": server.place, "versions": dict(versions)}
             SqlAudit(store.database).append(MIGRATED, what, by=by, at=now)
@@ -83,6 +90,13 @@ def move(
 
 def _take_in_files(data_dir: Path, store: SqlStore, now: datetime) -> None:
     rows, folder = SqlAudit(store.database), data_dir / AUDIT
-    if not rows.size() and folder.is_dir() and not taken_over(JsonlAudit(folder / "audit.jsonl"), rows, now):
-        raise StoreDamaged(f"the audit trail did not read back as it was written; nothing was changed. {AGAIN}")
+    if folder.is_dir():
+        trail = JsonlAudit(folder / "audit.jsonl")
+        if rows.size() and not b"".join(rows.lines()).startswith(b"".join(raw for raw, _ in trail.lines())):
+            raise Refused(
+                f"the database has an audit trail already, and {folder} has another; nothing was changed. Move that "
+                "folder away to go on without it, or set database.url to an empty database."
+            )
+        if not rows.size() and not taken_over(trail, rows, now):
+            raise StoreDamaged(f"the audit trail did not read back as it was written; nothing was changed. {AGAIN}")
     SqlRecords(store.database, lambda: now).take_over(data_dir)

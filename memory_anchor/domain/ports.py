@@ -269,11 +269,17 @@ class SearchIndex(Protocol):
     def fingerprint(self) -> str:
         """Return what differs once somebody else touched its files; "" where it cannot be known."""
 
-    def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
-        """Open these collections, empty ones where there are none. anew: what is there is removed first.
+    def is_torn(self, error: Exception) -> bool:
+        """Return whether a session failed since what is there cannot be read, and not since it could not be reached."""
 
-        Raises Refused: they hold what is not this store's; nothing was changed.
-        """
+    def check(self, collections: Sequence[str]) -> None:
+        """Raise Refused where these collections are there and are not this store's; nothing was changed."""
+
+    def lacks(self, collections: Sequence[str]) -> bool:
+        """Return whether one of these collections is not there, of an index that is searched meanwhile."""
+
+    def begin(self, collections: Mapping[str, Mapping[str, EmbedderIdentity]], *, anew: bool) -> None:
+        """Open these collections, empty ones where there are none. anew: what is there is removed first."""
 
     def count(self, collection: str) -> int: ...
 

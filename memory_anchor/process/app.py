@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cache, partial
@@ -21,8 +22,8 @@ from memory_anchor.adapters.embedders import (
     FastEmbedEmbedder,
     has_fastembed,
 )
-from memory_anchor.adapters.system import SettableClock, SystemClock
-from memory_anchor.base.files import make_private
+from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
+from memory_anchor.base.files import make_private, write_atomic
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput, Refused
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
     from memory_anchor.process.wiring import Core
+    from memory_anchor.store.database import Database
     from memory_anchor.store.sql_store import SqlStore
 
 
@@ -119,10 +121,10 @@ def build_core(
     return Core(settings, data_dir=data_dir, adapters=adapters)
 
 
-def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, moves: bool = False) -> SqlStore:
+def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, alone: bool = False) -> SqlStore:
     """Return the store the settings name, none of its collections opened.
 
-    moves: to carry in what a server of an earlier release holds. Raises Refused, DiskFull, Unavailable.
+    alone: without an index beside it, to be filled from elsewhere. Raises Refused, DiskFull, Unavailable.
     """
     if lock is None:
         raise Refused(f"{data_dir} is not locked; a store is only opened under its lock")
@@ -133,29 +135,45 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, mov
     from memory_anchor.store.postgresql import Postgresql, open_database
     from memory_anchor.store.sql_store import SqlStore
 
-    url, asks = settings.database.url.get_secret_value(), not moves and settings.index.kind == "qdrant"
+    url, is_server = settings.database.url.get_secret_value(), settings.index.kind == "qdrant" and not alone
     if url in ("", "sqlite"):
-        if asks and not (data_dir / DATABASE_FILE).exists():
+        if is_server and not (data_dir / DATABASE_FILE).exists():
             _check_nothing_waits(settings.index)
-        _upgrade_old(data_dir, lock, with_trail=not moves)
+        _upgrade_old(data_dir, lock, with_trail=not alone)
     chosen, reserve_bytes = settings.store, settings.store.reserve_mb << 20
     sync_ms = chosen.sync_ms if chosen.sync == "batch" else 0
     database = open_database(url or "sqlite", data_dir / DATABASE_FILE, reserve_bytes=reserve_bytes, sync_ms=sync_ms)
-    opened, is_shared, source = SqlStore(database), isinstance(database, Postgresql), PointSource(database)
-    if settings.index.kind == "qdrant":
+    opened, is_shared = SqlStore(database), isinstance(database, Postgresql)
+    if is_server or is_shared:  # what the folders hold is in the database, and no purge would reach it there
+        shutil.rmtree(data_dir / "index", ignore_errors=True)
+    if is_server:
         try:
-            if asks and not source.last_change():
+            if not PointSource(database).last_change():
                 _check_nothing_waits(settings.index)
-            server = index_server(settings.index, source.database_id())
+            server = index_server(settings.index, owner_of(database, data_dir))
         except BaseException:
             database.close()
             raise
         leads = partial(database.holds, "index") if isinstance(database, Postgresql) else lambda: True
         opened.keep_index(server, leads=leads, close=server.close, asked=server)
-    elif not is_shared:
+    elif not (is_shared or alone):
         index = EdgeIndex(data_dir / "index")
         opened.keep_index(index, has_space=space_above(index.folder, reserve_bytes, more=index.still_to_allocate))
     return opened
+
+
+def owner_of(database: Database, data_dir: Path) -> str:
+    """Return by what an index is known as of this memory: made once, and the same after a restore or a salvage."""
+    from memory_anchor.store.index_follower import INDEX_OWNER_FILE
+    from memory_anchor.store.point_source import PointSource
+    from memory_anchor.store.postgresql import Postgresql
+
+    if isinstance(database, Postgresql):
+        return PointSource(database).database_id()
+    file = data_dir / INDEX_OWNER_FILE
+    if not file.exists():
+        write_atomic(file, new_token().encode())
+    return file.read_text("ascii").strip()
 
 
 def _check_nothing_waits(chosen: IndexSettings) -> None:

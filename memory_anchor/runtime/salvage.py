@@ -192,7 +192,7 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
     new.mkdir(mode=0o700)
     if found is None and (data_dir / AUDIT).is_dir():
         shutil.copytree(data_dir / AUDIT, staging / AUDIT)
-    _fill(open_store(settings, new, lock), collections, found, data_dir, staging / AUDIT, now)
+    _fill(open_store(settings, new, lock, alone=True), collections, found, data_dir, staging / AUDIT, now)
     shutil.rmtree(staging / "scratch", ignore_errors=True)
     old = [name for name in ("store", "index", AUDIT, OLD_MIRROR) if (data_dir / name).exists()]
     old += there_as_files(data_dir)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from memory_anchor.store.point_source import PointSource
 
 FOLLOWED = ("verified_fact", "event_log")
+INDEX_OWNER_FILE = "index.owner"
+"""In a data directory: by what an index on a server is known as this memory's; no backup carries it elsewhere."""
 MANY, MANY_SHARE = 256, 100
 """Changes that begin a session at once: so many, and a hundredth of the store."""
 REST_S = 60.0
@@ -80,7 +82,7 @@ class IndexFollower:
         self._woken, self._stopped = threading.Event(), threading.Event()
         self._session = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._failures, self._note = 0, ""
+        self._failures, self._torn, self._note = 0, 0, ""
 
     # --- the thread ------------------------------------------------------------------------------------------------
 
@@ -154,13 +156,14 @@ class IndexFollower:
                 return False
             try:
                 self._run_session()
-            except (MemoryAnchorError, OSError) as error:
+            except (MemoryAnchorError, OSError, ValueError) as error:
                 self._note = str(error)
                 self._failures += 1
+                self._torn += self._index.is_torn(error)
                 with contextlib.suppress(MemoryAnchorError, OSError):
                     self._index.give_up()
                 return False
-            self._failures, self._note = 0, ""
+            self._failures, self._torn, self._note = 0, 0, ""
             return True
 
     def _run_session(self) -> None:
@@ -168,13 +171,13 @@ class IndexFollower:
         embedders = {name: self._embedders(name) for name in FOLLOWED}
         dimensions = _dimensions(embedders)
         is_doubtful = mark.is_open or mark.files != self._index.fingerprint()
-        is_new = mark.dimensions != dimensions or self._failures >= FAILED_TWICE
-        if not is_new:
-            self._keep(_Watermark(mark.at, mark.files, True, dimensions))
+        is_new = mark.dimensions != dimensions or self._torn >= FAILED_TWICE
+        self._index.check(FOLLOWED)
+        if is_new or self._index.lacks(FOLLOWED):  # from here on nobody searches it, until all is there
+            mark = _Watermark(files=mark.files)
+        self._keep(_Watermark(mark.at, mark.files, True, "" if is_new else dimensions))
         self._index.begin(embedders, anew=is_new)
-        if is_new:
-            mark = _Watermark(dimensions=dimensions)
-            self._keep(mark)
+        self._keep(_Watermark(mark.at, mark.files, True, dimensions))
         for name in FOLLOWED:
             gone = self._source.gone(name, above=mark.at, up_to=last)
             if gone and self._index.keeps_erased and self._index.count(name):
@@ -186,8 +189,12 @@ class IndexFollower:
             else:
                 self._erase(name, gone)
                 self._apply_changes(name, mark.at, last)
-            is_doubtful |= self._index.count(name) != self._source.count(name)
-            if is_doubtful and not is_new:
+            is_other = self._index.count(name) != self._source.count(name) and self._source.last_change() == last
+            if is_other and not is_new:
+                self._keep(
+                    _Watermark(0, mark.files, True, dimensions)
+                )  # it may lack what was there: nobody searches it
+            if (is_other or is_doubtful) and not is_new:
                 self._mend(name)
         self._index.flush()
         self._keep(_Watermark(last, "", True, dimensions))

@@ -34,7 +34,7 @@ class IndexSearch:
     def nearest(
         self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
     ) -> list[Hit] | None:
-        at = self._follower.applied()
+        at = self._follower.applied() if collection in FOLLOWED else 0
         if not at or using not in self._store.embedders(collection):
             return None
         since = self._since(collection, at)
@@ -43,18 +43,18 @@ class IndexSearch:
                 collection, vector, where, limit=limit + min(len(since), LEFT_OUT_MAX), using=using
             )
             fresh = self._store.nearest_here(collection, vector, where, limit=limit, using=using, above=at)
-            return _merged(hits, fresh, since, limit)
+            return self._merged(hits, fresh, since, limit, at)
         return None
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
-        at = self._follower.applied()
+        at = self._follower.applied() if collection in FOLLOWED else 0
         if not at:
             return None
         since = self._since(collection, at)
         with suppress(MemoryAnchorError):
             hits = self._index.matching(collection, words, where, limit=limit + min(len(since), LEFT_OUT_MAX))
             fresh = self._store.matching_here(collection, words, where, limit=limit, above=at)
-            return _merged(hits, fresh, since, limit)
+            return self._merged(hits, fresh, since, limit, at)
         return None
 
     def fault(self) -> str:
@@ -72,7 +72,11 @@ class IndexSearch:
         gone = self._source.gone(collection, above=at, up_to=self._source.last_change())
         return {*gone, *self._source.touched(collection, above=at)}
 
-
-def _merged(hits: Sequence[Hit], fresh: Sequence[Hit], since: set[str], limit: int) -> list[Hit]:
-    kept = [hit for hit in hits if hit.point_id not in since]
-    return sorted([*kept, *fresh], key=lambda hit: -hit.score)[:limit]
+    def _merged(
+        self, hits: Sequence[Hit], fresh: Sequence[Hit], since: set[str], limit: int, at: int
+    ) -> list[Hit] | None:
+        """Return the answer, None where the index was thrown away meanwhile: it may lack what it should hold."""
+        if self._follower.applied() < at:
+            return None
+        kept = [hit for hit in hits if hit.point_id not in since]
+        return sorted([*kept, *fresh], key=lambda hit: -hit.score)[:limit]

@@ -292,7 +292,7 @@ in_a_shell(Action.EXCHANGE, "sync", "status")
 in_a_shell(Action.JOIN_DEVICES, "sync", "setup", ".", "--name", "desk")
 in_a_shell(Action.JOIN_DEVICES, "sync", "now", "--human")
 simple(Action.EXCHANGE, "sync_now", lambda desk, guarded: {})
-in_a_shell(Action.MIGRATE, "migrate", "--to", "qdrant://127.0.0.1:9")
+in_a_shell(Action.MIGRATE, "migrate", "--from", "qdrant://127.0.0.1:9")
 
 
 @door(Action.BACKUP_RESTORE)
@@ -350,7 +350,7 @@ def walked_by_hand(root: Path) -> set[tuple[Action, Principal]]:
     file = seat.root / "kept.tar.gz"
     assert seat.shell("backup", "create", str(file)).returncode == 0
     done.append((Action.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
-    done.append((Action.MIGRATE, ("migrate", "--to", str(seat.root / "elsewhere"))))
+    done.append((Action.MIGRATE, ("migrate", "--from", str(seat.root / "elsewhere"))))
     done.append((Action.MAKE_KEYS, ("keys", "create", "--user", "eve", "--json")))
     for action, words in done:
         code, screen = seat.human(*words, answers=typed)

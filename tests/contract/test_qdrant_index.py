@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from qdrant_client import QdrantClient
 
-from memory_anchor.adapters.qdrant_index import QdrantIndex, filter_of
+from memory_anchor.adapters.qdrant_index import QdrantIndex, _dropped, filter_of
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
-from memory_anchor.domain.errors import DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.domain.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status, Tag
-from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
+from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector, WholePoint
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
@@ -181,6 +182,88 @@ def test_what_is_erased_is_erased_and_nothing_is_made_anew_for_it(beside: Beside
     assert beside.index.count(FACTS) == len(WRITTEN) - 1
 
 
+def test_while_the_index_is_filled_again_the_rows_are_searched(beside: Beside) -> None:
+    """Emptied meanwhile: what is not there yet is missing in no answer."""
+    beside.put(*(entry(f"m{number}") for number in range(80)))
+    assert beside.follower.catch_up()
+    expected, seen = set(beside.near(limit=100)), []
+    for name in FOLLOWED:
+        beside.index._ask(partial(_dropped, name))
+    apply = beside.index.apply
+
+    def applied(collection: str, points: Sequence[WholePoint]) -> None:
+        apply(collection, points)
+        seen.append(set(beside.near(limit=100)))
+
+    beside.index.apply = applied  # type: ignore[method-assign]
+    beside.put(entry("m0"))
+
+    assert beside.follower.catch_up(), beside.follower.state()
+    assert seen and all(found == expected for found in seen) and set(beside.near(limit=100)) == expected
+
+
+def test_what_others_took_out_of_it_is_missing_in_no_answer_once_it_is_noticed(beside: Beside) -> None:
+    """Points that somebody erased: told by their number, and applied again."""
+    beside.put(*(entry(f"m{number}") for number in range(80)))
+    assert beside.follower.catch_up()
+    expected, seen = set(beside.near(limit=100)), []
+    beside.index.erase(FACTS, [entry(f"m{number}").memory.point_id for number in range(70)])
+    apply = beside.index.apply
+
+    def applied(collection: str, points: Sequence[WholePoint]) -> None:
+        apply(collection, points)
+        if beside.index.count(FACTS) > 11:
+            seen.append(set(beside.near(limit=100)))
+
+    beside.index.apply = applied  # type: ignore[method-assign]
+    beside.put(entry("m79"))
+
+    assert beside.follower.catch_up(), beside.follower.state()
+    assert seen and all(found == expected for found in seen) and beside.index.count(FACTS) == 80
+
+
+def test_a_server_that_was_away_is_not_filled_anew(beside: Beside) -> None:
+    """An outage tears nothing: what is there stays, and the one new row is applied."""
+    beside.put(*(entry(f"m{number}") for number in range(80)))
+    assert beside.follower.catch_up()
+    apply, sent = beside.index.apply, []
+
+    def away(*_: Any) -> None:
+        raise Unavailable("it does not answer")
+
+    beside.put(entry("new"))
+    beside.index.apply = away  # type: ignore[method-assign]
+    assert [beside.follower.catch_up() for _ in range(3)] == [False] * 3
+
+    def counted(collection: str, points: Sequence[WholePoint]) -> None:
+        sent.append(len(points))
+        apply(collection, points)
+
+    beside.index.apply = counted  # type: ignore[method-assign]
+    assert beside.follower.catch_up() and sum(sent) == 1
+
+
+def test_a_layer_that_is_no_index_is_searched_by_its_rows(beside: Beside) -> None:
+    """What nobody follows answers nothing."""
+    supplements = "identity_schema"
+    beside.store.open_collection(supplements, SPEC)
+    beside.put(*WRITTEN)
+    assert beside.follower.catch_up()
+    beside.store.put(supplements, [entry("kept")])
+
+    found = beside.store.nearest(supplements, QUERY, Where(), limit=5)
+
+    assert [hit.point_id for hit in found] == [entry("kept").memory.point_id]
+
+
+@pytest.mark.parametrize("url", ["http://[::1:6333", "http://h:99999", "http://h:abc", "admin:s3cretword@h:6333"])
+def test_an_address_that_is_none_is_one_sentence_without_a_password(url: str) -> None:
+    """Bad input: whatever it looks like."""
+    with pytest.raises(BadInput, match="allowed is http://HOST:PORT") as refused:
+        QdrantIndex("none", Access((url,)), Layout(), owner="me")
+    assert "s3cretword" not in str(refused.value)
+
+
 def test_collections_of_an_earlier_release_stay_as_they_are(tmp_path: Path) -> None:
     """No harm: what nobody else holds is not made anew."""
     oldserver.leave(tmp_path, [replace(entry("one"), vectors={})])
@@ -189,7 +272,7 @@ def test_collections_of_an_earlier_release_stay_as_they_are(tmp_path: Path) -> N
 
         assert not beside.follower.catch_up()
 
-        assert "of a release that kept them there; they stay as they are" in beside.follower.state().note
+        assert "of a release that kept its memories there, and stays as it is" in beside.follower.state().note
         assert beside.index.count(FACTS) == 1 and beside.near() == [entry("other").memory.point_id]
 
 
@@ -201,7 +284,7 @@ def test_collections_of_another_database_stay_as_they_are(tmp_path: Path) -> Non
     with closing(Beside(str(tmp_path), owner="mine")) as mine:
         mine.put(entry("other"))
 
-        assert not mine.follower.catch_up() and "memories of another database" in mine.follower.state().note
+        assert not mine.follower.catch_up() and "is of another memory" in mine.follower.state().note
         assert mine.index.count(FACTS) == len(WRITTEN)
 
 

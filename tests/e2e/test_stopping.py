@@ -105,7 +105,7 @@ LONG = {
     "sync now": ((), r"exchanging with your other devices…", True),
 }
 """Commands that take seconds on a large store: what is typed, what is seen meanwhile, and whether a stop names it.
-`migrate` is stopped in tests/unit/test_migrate.py: it needs another server."""
+`migrate` is stopped in tests/unit/test_moving.py: it needs a server."""
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import oldserver
 import pytest
+from qdrant_client import QdrantClient
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import to_payload
+from memory_anchor.adapters.qdrant_index import QdrantIndex
 from memory_anchor.domain.errors import BadInput, Refused, StoreBusy, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, SparseVector
@@ -43,7 +45,7 @@ def entries() -> list[Entry]:
         second = replace(first, version=2, content=f"text {number}", receipts=(Receipt("k", "f", {"id": "x"}),))
         second = replace(second, usage=Usage(number, 1, NOON, (NOON,)), recorded_at=NOON + timedelta(days=1))
         rows = {DENSE: row / np.linalg.norm(row)} if number % 4 else {}
-        words = SparseVector((number + 1, 900), (1.0, 0.5))
+        words = SparseVector((number + 1, 900), (11 / 7, 1 / 3))
         made += [Entry(first.closed(second.recorded_at), rows, words), Entry(second, rows, words)]
     return made
 
@@ -76,9 +78,13 @@ class Desk:
 
 def shown(page: list[Entry]) -> list[Any]:
     return sorted(
-        (str(to_payload(e.memory)), str(e.words), str({k: row.round(3).tolist() for k, row in e.vectors.items()}))
+        (str(to_payload(e.memory)), *weights(e.words), str({k: row.round(3).tolist() for k, row in e.vectors.items()}))
         for e in page
     )
+
+
+def weights(words: SparseVector | None) -> list[str]:
+    return [] if words is None else [f"{term} {weight:.5f}" for term, weight in zip(words.indices, words.values)]  # noqa: B905
 
 
 def never() -> Any:
@@ -199,10 +205,42 @@ def test_the_trail_and_the_counts_that_lay_as_files_are_rows_now(desk: Desk) -> 
     assert {path.name for path in (desk.home / "replaced-1").iterdir()} == {"audit", "jobs.json"}
 
 
+def test_once_moved_it_is_moved_though_the_database_has_gone_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Migrate: killed before the server was handed over, and an engine wrote since: the same command ends it."""
+    monkeypatch.setattr(QdrantIndex, "hand_over", lambda *_: never())
+    with pytest.raises(Refused):
+        desk.move()
+    monkeypatch.undo()
+    for name, value in (("EMBEDDER__KIND", "none"), ("INDEX__KIND", "qdrant"), ("INDEX__PATH", str(desk.server))):
+        monkeypatch.setenv(f"MEMORY_ANCHOR_{name}", value)
+    with desk.opened({}) as store:
+        store.put(FACTS, [Entry(replace(entries()[0].memory, id="another"))])
+
+    assert desk.move()["left"] == "index"
+
+
+def test_a_second_trail_is_never_dropped(desk: Desk) -> None:
+    """Migrate: the database has one of its own by now; a human decides."""
+    with desk.opened({}) as store:
+        SqlAudit(store.database).append("noted", {"number": 7}, by="human:ann", at=NOON)
+    JsonlAudit(desk.home / "audit" / "audit.jsonl").append("noted", {"number": 1}, by="human:ann", at=NOON)
+
+    with pytest.raises(Refused, match=r"has an audit trail already.*nothing was changed"):
+        desk.move()
+
+    assert (desk.home / "audit").exists() and desk.whole() == []
+
+
+def test_what_is_no_index_leaves_the_server_when_it_is_handed_over(desk: Desk) -> None:
+    """Purge x migrate: nothing would bring those collections after the database any more."""
+    desk.move()
+
+    with closing(QdrantClient(path=str(desk.server))) as client:
+        assert {one.name for one in client.get_collections().collections} == {"event_log", FACTS}
+
+
 def test_afterwards_the_collections_are_this_database_s_index_and_an_earlier_release_refuses_them(desk: Desk) -> None:
     """Two truths at once are worse than either: what the server holds is made of the database from now on."""
-    from qdrant_client import QdrantClient
-
     desk.move()
 
     with desk.opened(os.environ) as store:

@@ -208,7 +208,7 @@ def copied(data_dir: Path, make_backup: Callable[[str], object]) -> Iterator[Mem
                 file,
                 force=False,
                 lock=lock,
-                open_store=lambda new: open_store(Settings(), new, lock),
+                open_store=lambda new: open_store(Settings(), new, lock, alone=True),
                 tick=lambda _done, _total: None,
             )
             file.unlink()

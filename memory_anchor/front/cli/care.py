@@ -103,8 +103,8 @@ def purge(
         return
     with Spinner("erasing"):
         answer = call("purge", ids=full_ids, text=text, seen=purge_digest(memories), human=signer)
-    for extension in installed():
-        extension.purged(signer, shown)
+        for extension in installed():
+            extension.purged(signer, shown)
     if json_:
         show_json(answer)
         return

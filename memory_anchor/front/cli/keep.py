@@ -61,8 +61,9 @@ def migrate_store(data_dir: Path, *, source: str, dry: bool, human: Callable[[],
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.admin.moving import move, plan
     from memory_anchor.domain.model import COLLECTIONS
-    from memory_anchor.process.app import index_server, old_server, open_store, settings_of
-    from memory_anchor.store.point_source import PointSource
+    from memory_anchor.process.app import index_server, old_server, open_store, owner_of, settings_of
+    from memory_anchor.store.database import DATABASE_FILE
+    from memory_anchor.store.index_follower import FOLLOWED
 
     settings = settings_of(os.environ)
     origin = _server_settings(source, settings.index) if source else settings.index
@@ -76,21 +77,32 @@ def migrate_store(data_dir: Path, *, source: str, dry: bool, human: Callable[[],
             raise StoreBusy("an engine serves this memory; run `memory-anchor engine stop`, then this again")
         os.umask(0o077)
         with DirectoryLock.acquire(data_dir, role="migrate") as lock:
-            alone = settings.model_copy(update={"index": settings.index.model_copy(update={"kind": "edge"})})
-            with closing(open_store(alone, data_dir, lock, moves=True)) as store:
-                by = f"human:{signer.approver.name}"
+            was_there = (data_dir / DATABASE_FILE).exists()
+            try:
+                with closing(open_store(settings, data_dir, lock, alone=True)) as store:
+                    by = f"human:{signer.approver.name}"
 
-                def told(collection: str, done: int, total: int) -> None:
-                    tick(done, total, f"{collection}: copied")
+                    def told(collection: str, done: int, total: int) -> None:
+                        tick(done, total, f"{collection}: copied")
 
-                versions = move(server, store, data_dir, by=by, now=SystemClock().now(), tick=told)
-                owner = PointSource(store.database).database_id()
+                    versions = move(server, store, data_dir, by=by, now=SystemClock().now(), tick=told)
+                    owner = owner_of(store.database, data_dir)
+            except BaseException:
+                if not was_there:  # an empty one would hide the trail that lies as a file
+                    for path in (data_dir / DATABASE_FILE).parent.glob(f"{Path(DATABASE_FILE).name}*"):
+                        path.unlink()
+                raise
         answer: Record = {"from": server.place, "versions": dict(versions), "dry_run": False}
-    if origin != settings.index:
+    if _place_of(origin) != _place_of(settings.index):
         return {**answer, "left": "old"}
     with closing(index_server(origin, owner)) as index:
-        index.hand_over(COLLECTIONS)
+        index.hand_over(FOLLOWED, [name for name in COLLECTIONS if name not in FOLLOWED])
     return {**answer, "left": "index"}
+
+
+def _place_of(chosen: IndexSettings) -> tuple[str, ...]:
+    """Return where the settings of a server lead to, however it is written."""
+    return (*(address.strip().rstrip("/") for address in chosen.url.split(",")), chosen.path)
 
 
 def _server_settings(text: str, base: IndexSettings) -> IndexSettings:
@@ -99,9 +111,13 @@ def _server_settings(text: str, base: IndexSettings) -> IndexSettings:
         return base.model_copy(update={"kind": "qdrant", "url": "", "path": str(Path(text).expanduser().absolute())})
     urls = []
     for address in text.split(","):
-        parts = urlsplit(address.strip())
-        if parts.scheme not in SCHEMES or not parts.hostname:
-            raise BadInput(f"--from is {text[:80].rpartition('@')[2]!r}; allowed is {ALLOWED}")
+        try:
+            parts = urlsplit(address.strip())
+            is_one = parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_one = False
+        if not is_one:
+            raise BadInput(f"--from is {text.rpartition('@')[2][:80]!r}; allowed is {ALLOWED}")
         urls.append(f"{SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}")
     return base.model_copy(update={"kind": "qdrant", "url": ",".join(urls), "path": ""})
 
@@ -148,7 +164,7 @@ def migrate(
     """Carry what an earlier release kept on a Qdrant server into the database, once. Needs the passphrase."""
     if to != "edge":
         raise BadInput(
-            f"--to is {to[:80].rpartition('@')[2]!r}; a Qdrant server holds an index made of the database: set "
+            f"--to is {to.rpartition('@')[2][:80]!r}; a Qdrant server holds an index made of the database: set "
             "index.kind=qdrant and index.url, and the engine fills it"
         )
     ticker = Ticker("copied", every=5_000)
@@ -221,7 +237,7 @@ def backup_restore(
         _require_passphrase(home, file)
         engine.stop(home)
     with DirectoryLock.acquire(home, role="restore") as lock:
-        opener = partial(open_store, settings, lock=lock)
+        opener = partial(open_store, settings, lock=lock, alone=True)
         result = backup.restore(home, file.absolute(), force=force, lock=lock, open_store=opener, tick=ticker.at)
     ticker.end()
     if json_:
