@@ -173,7 +173,7 @@ def owner_of(database: Database, data_dir: Path) -> str:
     file = data_dir / INDEX_OWNER_FILE
     if not file.exists():
         write_atomic(file, new_token().encode())
-    return file.read_text("ascii").strip()
+    return file.read_bytes().decode("ascii").strip()
 
 
 def _check_nothing_waits(chosen: IndexSettings) -> None:
