@@ -20,7 +20,7 @@ from memory_anchor.adapters.client_database import queried
 from memory_anchor.base import nofollow
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.rights import purge_digest
-from memory_anchor.extensions.more_agents import jsonl
+from memory_anchor.extensions.more_agents import aider, jsonl
 from memory_anchor.extensions.sessions.adopting import AdoptChoice, look_again
 from memory_anchor.extensions.sessions.agents import AGENTS, FoundSession, StoreReader, reader
 from memory_anchor.extensions.sessions.archive import FILE, SessionsFile
@@ -614,6 +614,56 @@ def test_a_link_and_a_stranger_s_database_are_not_opened(machine: Machine, tmp_p
     assert "link" in problem["problem"] and machine.rows("select count(*) from session") == [(0,)]
     with pytest.raises(BadInput, match="no regular file"):
         queried(path, lambda select: None)
+
+
+# --- aider -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stopped", "parts"),
+    [
+        ("> ^C again to exit  \n\n#### And the walrus?  \n\nIt hums.\n", ["And the walrus?", "It hums."]),
+        ("#### And the walrus?  \n\nIt hums.\n", ["And the walrus?", "It hums."]),
+        ("#### And the walrus?  \n\n```\nhum()\n```\n", ["And the walrus?", "```\nhum()\n```"]),
+        ("#### No question  \n```\n\n#### And the walrus?  \n\nIt hums.\n", ["And the walrus?", "It hums."]),
+        ("", []),
+    ],
+)
+def test_a_block_of_code_that_was_left_open_takes_nothing_with_it(
+    stopped: str, parts: list[str], machine: Machine
+) -> None:
+    """Rule readers.aider: neither what is typed next, nor the next start, nor what was answered so far."""
+    machine.home.mkdir(parents=True, exist_ok=True)
+    start = "# aider chat started at 2026-03-02 {}:00:00\n\n"
+    begun = "#### Write a pelican.  \n\nHere:\n\n```python\nfly()\n\n"
+    later = "#### Where is the heron?  \n\nAsleep.\n"
+    path = machine.home / ".aider.chat.history.md"
+    path.write_text(f"{start.format('09')}{begun}{stopped}{start.format('10')}{later}")
+    machine.adopt()
+
+    rows = machine.rows("select p.parts from passage p join session s on s.id = p.session order by s.began, p.first")
+    read = [(kind, text.strip("\n")) for (of_one,) in rows for kind, text in json.loads(of_one)]
+    code = "Here:\n\n```python\nfly()" + ("\n\n#### No question  \n```" if "No question" in stopped else "")
+    said = [("user", "Write a pelican."), ("agent", code), *zip(("user", "agent"), parts, strict=False)]
+    assert read == [*said, ("user", "Where is the heron?"), ("agent", "Asleep.")]
+
+
+def test_a_history_is_read_once_however_often_it_was_started(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule bounds x aider: and again once it changed."""
+    reads: list[Path] = []
+    read_own_file = aider.read_own_file
+
+    def counted(path: Path, **limits: Any) -> bytes:
+        reads.append(path)
+        return read_own_file(path, **limits)
+
+    monkeypatch.setattr(aider, "read_own_file", counted)
+    written("aider", machine, *(Story(f"s{number}", MORE) for number in range(9)))
+    machine.adopt()
+    assert len(reads) == 1 and machine.rows("select count(*) from session") == [(9,)]
+
+    written("aider", machine, *(Story(f"s{number}", [*MORE, ("agent", "And more.")]) for number in range(9)))
+    assert machine.adopt()["read"] == 9 and len(reads) == 2
 
 
 # --- the neutral format -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from memory_anchor.base.files import read_own_file
@@ -21,6 +22,9 @@ from memory_anchor.extensions.sessions.steps import Act, Facts, TranscriptStep, 
 
 AGENT, HISTORY, IN_PROJECTS = "aider", ".aider.chat.history.md", True
 START, TYPED, TOLD, APPLIED = "# aider chat started at ", "#### ", "> ", "> Applied edit to "
+STOPPED, FENCE, END = "> ^C", "```", "####   "
+FILES_KEPT = 4
+"""Files whose starts are remembered: each start is found and read alone, newest first, of every project in turn."""
 RUNS = {"/run ": "", "!": "", "/test ": "", "/git ": "git "}
 """What a person types to run a command, and how the command begins then."""
 
@@ -31,21 +35,31 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 
 def found(root: Path) -> Iterator[FoundSession]:
     for file in files(AGENT, root, HISTORY, 1):
-        sections: dict[str, list[str]] = {}
+        sections: dict[str, str] = {}
         try:
-            sections = {} if file.problem else _sections(file.path)
+            sections = {} if file.problem else _sections_of(file.path)
         except (BadInput, NotFound) as error:
             file = replace(file, problem=str(error))
         if not sections:
             yield file
-        for start, lines in sections.items():
+        for start, text in sections.items():
             at = int(seconds(start) * 1e9)
-            size, folder = sum(map(len, lines)), str(file.path.parent)
+            size, folder = len(text) - text.count("\n"), str(file.path.parent)
             yield FoundSession(AGENT, file.path, size, at, part=start, folder=folder, file_bytes=file.size)
 
 
-def _sections(path: Path) -> dict[str, list[str]]:
-    """Return the lines of each start, by its time; those of one second together."""
+def _sections_of(path: Path) -> dict[str, str]:
+    """Return the text of each start, by its time; those of one second together. Raises BadInput, NotFound."""
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise NotFound(f"{path} cannot be opened: {error.strerror}") from None
+    return _sections(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=FILES_KEPT)
+def _sections(path: Path, size: int, mtime_ns: int) -> dict[str, str]:
+    del size, mtime_ns  # which change with the file
     sections: dict[str, list[str]] = {}
     start = ""
     for line in read_own_file(path, most=FILE_BYTES_MAX).decode("utf-8", "replace").split("\n"):
@@ -53,15 +67,16 @@ def _sections(path: Path) -> dict[str, list[str]]:
             start = time
         elif start:
             sections.setdefault(start, []).append(line)
-    return sections
+    return {start: "\n".join(lines) for start, lines in sections.items()}
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
-    at, lines = seconds(found.part), _sections(found.path).get(found.part, [])
+    at, lines = seconds(found.part), [*_sections_of(found.path).get(found.part, "").split("\n"), END]
     facts.name = f"aider-{stable_hash(str(found.path))[:12]}-{re.sub('[^0-9]', '', found.part)}"
     typed, answer, last, is_code, is_told = list[str](), list[str](), "", False, False
-    for line in (*lines, f"{TYPED}  "):
-        is_typed = line.startswith(TYPED) and line.endswith("  ") and not is_code
+    for number, line in enumerate(lines):
+        is_code = is_code and not _ends_code(lines, number)
+        is_typed = _is_typed(line) and not is_code
         is_told = not is_typed and not is_code and (line.startswith(TOLD) or (is_told and bool(line.strip())))
         if answer and (is_typed or is_told):
             last, answer = "\n".join(answer).strip("\n"), []
@@ -74,8 +89,27 @@ def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
         if is_told and line.startswith(APPLIED):
             yield _edited(line.removeprefix(APPLIED).strip(), last, at)
         elif not is_told and (line.strip() or answer):
-            is_code ^= line.startswith("```")
+            is_code ^= line.startswith(FENCE)
             answer.append(line)
+
+
+def _is_typed(line: str) -> bool:
+    return line.startswith(TYPED) and line.endswith("  ")
+
+
+def _ends_code(lines: Sequence[str], number: int) -> bool:
+    """Return whether a block of code that was left open ends before this line: the answer was stopped, or a person
+    typed this, and up to what was typed next every fence has its own."""
+    if number == len(lines) - 1 or lines[number].startswith(STOPPED):
+        return True
+    if not _begins(lines, number):
+        return False
+    after = next(at for at in range(number + 1, len(lines)) if _begins(lines, at) or at == len(lines) - 1)
+    return sum(line.startswith(FENCE) for line in lines[number:after]) % 2 == 0
+
+
+def _begins(lines: Sequence[str], number: int) -> bool:
+    return _is_typed(lines[number]) and not lines[number - 1].strip()
 
 
 def _typed(text: str, at: float) -> Iterator[TranscriptStep]:
