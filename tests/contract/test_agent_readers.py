@@ -282,6 +282,57 @@ def test_values_of_another_shape_cost_themselves(agent: str, tmp_path: Path) -> 
                 assert list(own.whole(FoundSession(agent, folder / name, 1, 1), Facts())) == []
 
 
+@pytest.mark.parametrize(
+    ("agent", "was", "now", "code"),
+    [
+        ("gemini", '{"error": "ImportError', '{"output": "Output: ImportError', 2),
+        ("gemini", '"status": "error"', '"status": "cancelled"', 1),
+        ("qwen", '{"error": "ImportError', '{"output": "Output: ImportError', 2),
+        ("copilot", '"success": false', '"success": true', 2),
+    ],
+)
+def test_a_command_that_failed_is_no_success(
+    agent: str, was: str, now: str, code: int, machine: Machine, adopt: Callable[[str], Any]
+) -> None:
+    """Rule actions: its client calls it one, since it could start it; what it printed says how it ended."""
+    printed = "ImportError: no StationGrid" + ("\nExit Code: 2\nSignal: (none)" if code == 2 else "")
+    written(agent, machine, Story("harbour", [*ACTS[:2], ("run", "make test-stations", printed, 2), *ACTS[3:]]))
+    (path,) = machine.home.rglob("*.jsonl")
+    text = path.read_text()
+    assert was in text
+    path.write_text(text.replace(was, now, 1).replace('"status": "error"', '"status": "success"'))
+    adopt(agent)
+
+    assert machine.rows("select exit from action where kind = 'command'") == [(code,)]
+
+
+def test_a_call_that_is_written_while_it_runs_ends_as_it_ends(machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule actions x gemini: a message is written again with what came of it."""
+    written("gemini", machine, Story("harbour", ACTS))
+    (path,) = machine.home.rglob("*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    (at,) = (number for number, line in enumerate(lines) if "make test-stations" in json.dumps(line))
+    begun = json.loads(json.dumps(lines[at]))
+    begun["toolCalls"][0] |= {"status": "executing", "result": []}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (*lines[:at], begun, *lines[at:])))
+    adopt("gemini")
+
+    assert machine.rows("select exit from action where kind = 'command'") == [(1,)]
+    assert ("result", ACTS[2][2]) in shown(machine, id_of("harbour"))
+
+
+def test_a_cancelled_command_of_cursor_is_no_success(machine: Machine, adopt: Callable[[str], Any]) -> None:
+    """Rule actions: it did not end well."""
+    written("cursor", machine, Story("harbour", ACTS))
+    with closing(sqlite3.connect(machine.home / DATABASES["cursor"])) as db:
+        to = "json_set(value, '$.toolFormerData.status', 'cancelled', '$.toolFormerData.result', '{\"output\": \"x\"}')"
+        db.execute(f"update cursorDiskKV set value = {to} where value like '%make test-stations%'")  # noqa: S608
+        db.commit()
+    adopt("cursor")
+
+    assert machine.rows("select exit from action where kind = 'command'") == [(1,)]
+
+
 SURROGATE = json.dumps({"command": ["bash", "-lc", "make \ud83d"]})
 CALL = {"type": "response_item", "payload": {"type": "function_call", "name": "shell", "arguments": SURROGATE}}
 PRINTED = {"type": "response_item", "payload": {"type": "function_call_output", "output": '{"output": "x \\ud83d"}'}}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memory_anchor.base.json_values import inside, string
-from memory_anchor.extensions.more_agents.stores import spoken, tool
-from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, resulted, seconds, text_of
+from memory_anchor.extensions.more_agents.stores import ended, spoken, tool
+from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, seconds, text_of
 
 PATTERN = "events.jsonl"
 SKIPPED: tuple[bytes, ...] = ()
@@ -32,4 +32,4 @@ def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
             yield tool(string(event, "toolName"), inside(event, "arguments"), at=at, offset=offset, call=call)
         elif kind == "tool.execution_complete" and isinstance(event, Mapping):
             output, failed = text_of(inside(event, "result", "content")), event.get("success") is False
-            yield resulted(output, at=at, offset=offset, call=call, exit=int(failed))
+            yield ended(output, failed=failed, at=at, offset=offset, call=call)

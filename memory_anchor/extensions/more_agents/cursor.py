@@ -13,11 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 from memory_anchor.adapters.client_database import Select, queried
 from memory_anchor.base.json_values import Json, inside, objects, string
-from memory_anchor.extensions.more_agents.stores import Listed, configs, sessions_in, spoken, tool, value
+from memory_anchor.extensions.more_agents.stores import Listed, configs, ended, sessions_in, spoken, tool, value
 from memory_anchor.extensions.sessions.agents import FoundSession
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resulted, seconds
 
 AGENT = "cursor"
+FAILED = ("error", "cancelled")
 ROLES = {1: "user", 2: "agent"}
 
 
@@ -88,10 +89,11 @@ def _steps(bubble: Json, kind: Json, at: float) -> Iterator[TranscriptStep]:
     call, status = string(former, "toolCallId") or string(bubble, "bubbleId"), string(former, "status")
     yield tool(name, inside(former, "rawArgs") or inside(former, "params"), at=at, call=call)
     result = string(former, "result")
-    if result or status in ("completed", "error"):
+    if result or status in ("completed", *FAILED):
         answer = value(result, Facts()) if result.startswith("{") else {"output": result}
         output = next((said for key in ("output", "contents", "error") if (said := string(answer, key))), "")
         code = inside(answer, "exitCodeV2") or inside(answer, "exitCode")
-        failed = "error" in (status, string(former, "additionalData", "status"))
-        exit = code if isinstance(code, int) else int(failed)
-        yield resulted(output or string(former, "error"), at=at, call=call, exit=exit)
+        failed = status in FAILED or string(former, "additionalData", "status") in FAILED
+        output = output or string(former, "error")
+        step = ended(output, failed=failed, at=at, call=call)
+        yield step if code is None else resulted(output, at=at, call=call, exit=code)

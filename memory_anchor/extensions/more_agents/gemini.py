@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memory_anchor.base.json_values import Json, Record, inside, objects, string
-from memory_anchor.extensions.more_agents.stores import spoken, tool
-from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, resulted, seconds, text_of
+from memory_anchor.extensions.more_agents.stores import ended, spoken, tool
+from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, seconds, text_of
 
 PATTERN = "session-*.jsonl"
 SKIPPED = (b'{"$set":{"lastUpdated"',)
 GROWS = False
+RUNNING = (None, "validating", "scheduled", "awaiting_approval", "executing")
 _OF_THE_CLIENT = "<session_context>"
 
 
@@ -46,8 +47,11 @@ def _steps_of(message: Record, facts: Facts, seen: set[str], offset: int) -> Ite
         if (id := str(call.get("id"))) not in seen:
             seen.add(id)
             yield tool(string(call, "name"), call.get("args"), at=at, offset=offset, call=id)
-            failed = call.get("status") == "error"
-            yield resulted(_output(call.get("result")), at=at, offset=offset, call=id, exit=int(failed))
+        status = call.get("status") or (call.get("result") and "success")
+        if status not in RUNNING and (done := f"{id} {status}") not in seen:
+            seen.add(done)
+            failed = status in ("error", "cancelled")
+            yield ended(_output(call.get("result")), failed=failed, at=at, offset=offset, call=id)
 
 
 def _output(result: Json) -> str:

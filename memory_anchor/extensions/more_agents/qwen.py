@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memory_anchor.base.json_values import inside, objects, string
-from memory_anchor.extensions.more_agents.stores import spoken, tool
-from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, resulted, seconds, text_of
+from memory_anchor.extensions.more_agents.stores import ended, spoken, tool
+from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep, seconds, text_of
 
 PATTERN = "*.jsonl"
 SKIPPED: tuple[bytes, ...] = ()
@@ -31,5 +31,5 @@ def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
                 call = string(asked, "id")
                 yield tool(string(asked, "name"), asked.get("args"), at=at, offset=offset, call=call)
             if isinstance(response := inside(answer, "response"), Mapping):
-                output, failed = str(response.get("output") or response.get("error") or ""), int("error" in response)
-                yield resulted(output, at=at, offset=offset, call=string(answer, "id"), exit=failed)
+                output, failed = str(response.get("output") or response.get("error") or ""), "error" in response
+                yield ended(output, failed=failed, at=at, offset=offset, call=string(answer, "id"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,11 @@ from memory_anchor.base.json_values import Json, Record, lenient, string
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.extensions.sessions.agents import ODD, UNKNOWN_FORMAT, FoundSession, files
 from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX, LONG, NO_JSON
-from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, called, said, seconds
+from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, called, resulted, said, seconds
+from memory_anchor.language.safe_regex import bounded
 
+_CODE, CODE_CHARS = bounded(r"^Exit Code: (\d{1,3})$", re.MULTILINE), 400
+"""What ends a command's output where its client prints how it ended, and how near to the end it stands."""
 Listed = Iterator[tuple[str, int, Json, str]]
 """Sessions of a database: id, a number that changes as it grows, when it changed, its folder."""
 _NAMES = {
@@ -77,3 +81,11 @@ def tool(name: str, given: Json, *, at: float, call: str = "", offset: int = 0) 
     if string(named, "command") in _EDITOR and "path" in named:
         named = {key: one for key, one in named.items() if key != "command"}
     return called(name, named, at=at, offset=offset, call=call)
+
+
+def ended(output: str, *, failed: bool, at: float, call: str, offset: int = 0) -> TranscriptStep:
+    """Return a result. failed: as the client says it; a command that failed may be a success to it, and its output says
+    how it ended."""
+    printed = _CODE.findall(output[-CODE_CHARS:])
+    step = resulted(output, at=at, offset=offset, call=call, exit=int(printed[-1]) if printed else None)
+    return replace(step, exit=step.exit or int(failed))
