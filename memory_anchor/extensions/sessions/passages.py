@@ -130,8 +130,8 @@ def kept(text: str, most: int) -> str:
 def bounded_result(output: str, *, failed: bool) -> list[str]:
     """Return a result whole, or its head and its tail.
 
-    The head ends between two words. The tail begins with a margin, so that a word for a secret is seen with its value;
-    what is kept of it is its end, once it is cleaned.
+    The head ends between two words, and where that is at a sign it is cleaned with what follows. The tail begins with
+    a margin, so that a word for a secret is seen with its value; what is kept of it is its end, once it is cleaned.
     """
     output, (head_chars, tail_chars) = strip_private(output), OF_FAILURE if failed else OF_SUCCESS
     if len(output) <= head_chars + tail_chars + MARGIN_CHARS:
@@ -139,6 +139,8 @@ def bounded_result(output: str, *, failed: bool) -> list[str]:
     head = output[: head_chars + 1]
     while head and _IN_WORD.match(head[-1]):
         head = head[:-1]
+    if head and not head[-1].isspace():  # a password goes on after a sign
+        head = kept(output, len(head))
     return [head, output[-tail_chars - MARGIN_CHARS :]]
 
 
