@@ -407,13 +407,18 @@ def test_a_format_that_is_not_known_is_one_line(where: str, machine: Machine, mo
         monkeypatch.setattr(jsonl, "resulted", too_large)
         machine.adopt("--format", "jsonl", str(machine.home / "exports"))
     else:
-        monkeypatch.setattr(reader("goose"), where, odd)
-        machine.adopt()
+        with monkeypatch.context() as patch:
+            patch.setattr(reader("goose"), where, odd)
+            machine.adopt()
 
     problems = machine.json("adopt", "--status")["problems"]
     assert {one["problem"] for one in problems} == {"its format is not known here"}
     assert where == "found" or len(problems) == (2 if where == "whole" else 1)
     assert where == "keep" or machine.texts("walruses have none")
+    if where == "found":
+        machine.adopt()
+        left = {one["path"] for one in machine.json("adopt", "--status")["problems"]}
+        assert str(machine.home / DATABASES["goose"]).rpartition("/")[0] not in left and machine.texts("StationGrid")
 
 
 @pytest.mark.parametrize("agent", sorted(OLDER))

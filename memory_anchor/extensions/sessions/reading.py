@@ -6,6 +6,7 @@ next one reads it again. The first batch is small, so that there are answers bef
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -72,8 +73,9 @@ def look(
             progress(report)
             if not goes_on():
                 return report
-    opened = {str(one.path) for one in found if one.part}
-    mended = [path for path, _ in archive.problems() if path in opened]
+    opened = {str(one.path if one.part else one.path.parent) for one in found if not one.problem}
+    within = [f"{path}{os.sep}" for path in opened]
+    mended = [path for path, _ in archive.problems() if any(one.startswith(f"{path}{os.sep}") for one in within)]
     report.problems += _keep(archive, [*batch, *(ReadFile("", path, 0, 0, 0, "", ()) for path in mended)])
     progress(report)
     return report
