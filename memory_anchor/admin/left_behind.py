@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from memory_anchor.domain.ports import AuditLog
 
 PURGE_STATE = "purge"
-"""The state of a purge that did not come to its end, as a job's."""
+"""The state of a purge that did not come to its end, as a job's: ids of what goes, never a text."""
 REPLACED = "replaced-"
 ACCOUNT_FILE = "salvage.json"
 UPGRADED = "store.upgraded"

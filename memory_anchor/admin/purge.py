@@ -51,7 +51,6 @@ from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
 from memory_anchor.upkeep.job_kit import Upkeep, drop_state, pages, save_state
 from memory_anchor.upkeep.job_state import STATES, load_state, state_record
 
-"""Name of the running purge's state: ids of what goes, never a text."""
 PURGE_CUT = "purge_cut"
 """Audit kind of a purge interrupted before anything of the store was erased: it must be requested again."""
 PURGE = "purge"
@@ -465,9 +464,8 @@ def _purge(
 
 def forget_sources(up: Upkeep, sources: Collection[str], *, at: datetime, by: str) -> set[str]:
     """Erase the facts that cite conversations which were forgotten and that nobody let in, and take the titles of these
-    out of what stays; return the ids of those that were erased. sources: as `source_of` names them.
-
-    Recorded as a purge, which other devices ask a human to sign.
+    out of what stays; return the ids of those that were erased. sources: as `source_of` names them. Recorded as a
+    purge, which other devices ask a human to sign.
     """
     collection = Layer.VERIFIED_FACT.value
 
@@ -477,6 +475,8 @@ def forget_sources(up: Upkeep, sources: Collection[str], *, at: datetime, by: st
 
     with up.lock:
         citing = [(old, new) for old in _every_version(up, collection) if (new := without(old)) != old]
+        if not citing:
+            return set()
         let_in = {old.id for old, _ in citing if old.origin is Origin.HUMAN or old.status not in NEVER_IN_FORCE}
         drafts = {old.id for old, _ in citing} - let_in
         kept = [pair for pair in citing if pair[0].id not in drafts]
