@@ -79,7 +79,6 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
-from memory_anchor.recall.candidates import keeps_answers
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
 from memory_anchor.recall.embedding_queue import EmbeddingThread
@@ -287,7 +286,7 @@ class Core:
             Index(adapters.store, meaning, wait, adapters.snapshot, self.quarantine),
             self.clock,
             services.search_options(retrieval),
-            cache_ttl_s=retrieval.cache_ttl_s if keeps_answers(adapters.store) else 0,
+            cache_ttl_s=retrieval.cache_ttl_s,
             reranker=adapters.reranker,
             rerank_deadline_s=retrieval.reranker_deadline_s,
             activation=services.activation(self.settings),

@@ -22,7 +22,7 @@ import numpy as np
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Layer, Status
 from memory_anchor.domain.model import audiences as audiences_of
-from memory_anchor.domain.ports import FollowedStore, Hit, SparseVector
+from memory_anchor.domain.ports import Hit, SparseVector
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
@@ -72,11 +72,6 @@ def points_to_read(store: MemoryStore, mirror: Mirror, points: Sequence[str], em
     rows = mirror.rows(points)
     waiting = [mirror.newest_without_row(rows, limit=BARE_READ, using=name) for name in embedders]
     return [*missing, *{point for found in waiting for point in mirror.points.texts(found)}]
-
-
-def keeps_answers(store: MemoryStore) -> bool:
-    """Return whether answers may be kept: nobody else writes to this store, or it says when somebody did."""
-    return store.kind in WRITTEN_HERE or isinstance(store, FollowedStore)
 
 
 def audience_key(actor: Actor) -> tuple[str, ...]:

@@ -155,9 +155,10 @@ class Searcher:
         """
         now = self.clock.now()
         key = (actor.scope, actor.zone, request, self.options)
-        self.index.follow()
+        # Where others write and nobody follows what they do, the generation does not move with it: nothing is kept.
+        keeps = self.index.follow() or self._store.kind in candidates.WRITTEN_HERE
         with self.index.lock:
-            cached = self._answers.get(key)
+            cached = self._answers.get(key) if keeps else None
             if cached and cached.generation == self.index.generation and cached.since <= now < cached.until:
                 self._hits += 1
                 return cached.answer
@@ -166,7 +167,7 @@ class Searcher:
         notes: Notes = {}
         answer, ends_at = self._answer(actor, request, now, notes, meanwhile)
         with self.index.lock:
-            if self._ttl:
+            if self._ttl and keeps:
                 ttl = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
                 self._answers[key] = _Cached(generation, now, min(now + ttl, ends_at), answer)
             while len(self._answers) > CACHED_ANSWERS:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from threads import at_once
 
 from memory_anchor.adapters.system import SystemClock
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreBusy, Unavailable
-from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Tag
+from memory_anchor.domain.model import Actor, Caller, Layer, Memory, MemoryType, Scope, Tag
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.recall import index
 from memory_anchor.store.postgresql import Postgresql
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import ephemeral_core
 
 FACTS = "verified_fact"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -157,6 +160,29 @@ def test_a_named_lock_is_one_process_s_until_it_lets_go_or_dies(postgres: Cluste
         with psycopg.connect(postgres.url, autocommit=True) as other:
             other.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
         assert one.holds("jobs") and not two.holds("jobs")
+
+
+def test_an_answer_is_kept_by_no_replica_that_does_not_follow_what_others_write(
+    postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More memories than a mirror takes x replicas: what another one wrote is in the next answer all the same."""
+    monkeypatch.setattr(index, "MAX_ROWS", 2)
+    actor = Actor(Caller.AGENT, Scope(account="acme", user="eve", agent="api"), project="site")
+    with (
+        closing(SqlStore(Postgresql(postgres.emptied()))) as one,
+        closing(ephemeral_core(tmp_path / "a", store=one)) as here,
+        closing(SqlStore(Postgresql(postgres.url))) as two,
+        closing(ephemeral_core(tmp_path / "b", store=two)) as there,
+    ):
+        for number in range(3):
+            here.anchor(actor).log_event(f"Harbour crane {number} was painted red")
+        asked = "which crane lifts the containers"
+        before = [one.text for one in there.anchor(actor).search(asked, limit=9).snippets]
+        here.anchor(actor).log_event("The blue crane lifts the containers")
+
+        found = [one.text for one in there.anchor(actor).search(asked, limit=9).snippets]
+
+        assert "The blue crane lifts the containers" in found and "The blue crane lifts the containers" not in before
 
 
 def test_who_waits_for_a_named_lock_asks_on_one_connection(postgres: Cluster) -> None:
