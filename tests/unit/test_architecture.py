@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "extensions.service": 3690,
     "extensions.sessions": 3099,
     "extensions.transfer": 2150,
-    "front": 9190,
+    "front": 9202,
     "hooks": 1244,
     "identity": 3712,
     "ingest": 4558,

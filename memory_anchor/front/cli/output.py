@@ -295,8 +295,8 @@ class Ticker:
         """Return what is said at Ctrl-C."""
         if Ticker.last:
             return f"stopped at: {escaped(Ticker.last)}; run the same command again, it passes over what is done"
-        if Spinner.work:
-            return f"stopped while {Spinner.work}; it is safe to run the same command again"
+        if Spinner.current is not None:
+            return f"stopped while {Spinner.current}; it is safe to run the same command again"
         return "stopped; look with `memory-anchor list` at what was done before you run it again"
 
     def __init__(self, what: str, *, every: int = 1_000) -> None:

@@ -27,10 +27,11 @@ COMPLETING = "_MEMORY_ANCHOR_COMPLETE"
 class Spinner:
     """A context that shows a wait on the terminal; within another one, or outside of the main thread, nothing.
 
-    work: what a wait with a name of its own was for that Ctrl-C ended. From `SAID_S` on it says how long it lasts.
+    current: the wait with a name of its own that goes on, or that Ctrl-C ended. It is set before anything is drawn and
+        cleared last, so that Ctrl-C at any point of what is on the screen finds it.
     """
 
-    work = ""
+    current: Spinner | None = None
     _lock = threading.Lock()
     _active = False
 
@@ -38,25 +39,36 @@ class Spinner:
         self._what, self._named, self._began = what or "working", bool(what), time.monotonic()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
+        self._around = Spinner.current
 
     def __enter__(self) -> Spinner:
+        if self._named:
+            Spinner.current = self
         with Spinner._lock:
             if Spinner._active or threading.current_thread() is not threading.main_thread() or not shows():
                 return self
             Spinner._active = True
         self._thread = threading.Thread(target=self._draw, daemon=True, name="spinner")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except KeyboardInterrupt:  # it waits until the thread runs, which may have drawn by then
+            self._done.set()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is KeyboardInterrupt and self._named:
-            Spinner.work = f"{self._what}, after {time.monotonic() - self._began:.0f} s"
         if self._thread is not None:
             self._done.set()
             self._thread.join()
             Spinner._active = False
+        if self._named and kind is not KeyboardInterrupt:
+            Spinner.current = self._around
+
+    def __str__(self) -> str:
+        """Return what it is for and how long it lasts by now."""
+        return f"{self._what}, after {time.monotonic() - self._began:.0f} s"
 
     def _draw(self) -> None:
         if self._done.wait(max(0.0, DELAY_S - (time.monotonic() - BEGUN))):
