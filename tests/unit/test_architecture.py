@@ -76,7 +76,7 @@ BUDGETS: dict[str, int] = {
     "extensions.more_agents": 778,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
-    "extensions.sessions": 3099,
+    "extensions.sessions": 3066,
     "extensions.transfer": 2150,
     "front": 9202,
     "hooks": 1244,

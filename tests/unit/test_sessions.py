@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import stat
 import tarfile
 from datetime import timedelta
@@ -14,11 +13,12 @@ import pytest
 from sessionkit import DAY, Machine, Told, id_of
 
 from memory_anchor.domain.rights import purge_digest
+from memory_anchor.extensions.sessions import reading
 from memory_anchor.extensions.sessions.agents import find
 from memory_anchor.extensions.sessions.archive import SessionsFile
+from memory_anchor.extensions.sessions.readers import claude_code
 from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX, look
 from memory_anchor.extensions.sessions.settings import FILE
-from memory_anchor.language.terms import terms
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import human_of, signed_call
 
@@ -262,28 +262,66 @@ def test_a_summary_is_clean_before_it_is_written(machine: Machine) -> None:
     assert "a1B2a1B2" not in held(machine) and "a1b2a1b2" not in held(machine)
 
 
-def test_a_summary_that_was_stored_as_it_was_read_is_cleaned_once(machine: Machine) -> None:
-    """Rule cleaning x upgrade: row, title, head and index of an archive that an earlier version wrote."""
-    machine.keeps(harbour())
-    machine.keeps(summarized("the summary"))
+@pytest.mark.parametrize("again", ["", "forgotten first", "read later"])
+def test_of_a_forgotten_session_no_byte_is_left_wherever_its_summaries_stood(machine: Machine, again: str) -> None:
+    """Rule forget x summaries: of its newest message and of earlier ones, in its own file and in others."""
+    told, namer = harbour().user("And on it goes."), Told("namer", "/w/tidepool").user("What of the boathouse?")
+    leaves = [line["uuid"] for line in told.lines]
+    for number, lines in enumerate((told.lines, namer.lines)):
+        lines += [{"type": "summary", "summary": f"Quartz{number} {at}", "leafUuid": leaves[at]} for at in (-1, 1, 3)]
+    alone = Told("alone", "/w/tidepool")
+    alone.lines = [{"type": "summary", "summary": "Quartz2", "leafUuid": leaf} for leaf in leaves]
+    machine.keeps(told)
+    if again == "forgotten first":
+        machine.adopt()
+        machine.json("adopt", "--forget", id_of("harbour"))
+    machine.keeps(alone)
+    machine.keeps(namer)
     machine.adopt()
-    with sqlite3.connect(machine.core.data_dir / FILE) as db:
-        ((session, head),) = db.execute("select id, head from session where name = ?", (id_of("harbour"),)).fetchall()
-        db.execute("insert into heads(heads, rowid, head) values('delete', ?, ?)", (session, " ".join(terms(head))))
-        raw = head.replace("the summary", LEAKY)
-        db.execute("insert into heads(rowid, head) values(?, ?)", (session, " ".join(terms(raw))))
-        db.execute("update session set title = ?, head = ? where id = ?", (LEAKY, raw, session))
-        db.execute("update summary set text = ?", (LEAKY,))
-        db.execute("delete from meta where name = 'summaries'")
-    db.close()
-    assert "a1B2a1B2" in held(machine) and "a1b2a1b2" in held(machine)
+    if again != "forgotten first":
+        assert any("Quartz" in one["title"] for one in machine.json("sessions", "list")["sessions"])
+        assert machine.json("adopt", "--status")["problems"] == []
+        machine.json("adopt", "--forget", id_of("harbour"))
+    if again == "read later":
+        machine.keeps(told.user("It went on and on."))
+        machine.keeps(namer.user("So it did."))
+        machine.adopt()
 
-    machine.json("adopt", "--status")
+    left = b"".join(file.read_bytes() for file in machine.core.data_dir.rglob("*") if file.is_file())
+    words = (b"uartz", b"StationGrid", b"118 passed", b"leapfix", b"not dead", b"hang on my machine", b"on it goes")
+    assert [word for word in words if word in left] == [] and machine.texts("boathouse")
 
-    assert "a1B2a1B2" not in held(machine) and "a1b2a1b2" not in held(machine)
-    assert "Rotate [redacted:token] in the estuary" in {
-        one["title"] for one in machine.json("sessions", "list")["sessions"]
-    }
+
+def test_what_an_earlier_version_kept_of_titles_goes_with_the_next_look(machine: Machine) -> None:
+    """Rule forget x upgrade: a table held what files call sessions, by messages that nobody knew."""
+    machine.keeps(harbour())
+    machine.adopt()
+    machine.rows("create table summary(leaf text, text text)")
+    machine.rows("insert into summary values('x', 'The quartz marmot')")
+    machine.rows("delete from meta where name = 'readers'")
+
+    machine.adopt()
+    machine.json("adopt", "--forget", id_of("harbour"))
+
+    assert "quartz" not in held(machine)
+
+
+def test_what_a_version_could_not_read_is_read_again_by_the_next(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule failures x upgrade: also a file that does not change; what was read stays as it is."""
+    path, other = machine.keeps(harbour()), machine.keeps(Told("other", "/w/else").user("A quiet pelican."))
+    known = claude_code.steps
+    unread = lambda lines, facts: iter(()) if facts.file == path.stem else known(lines, facts)  # noqa: E731
+    monkeypatch.setattr(claude_code, "steps", unread)
+    machine.adopt()
+    monkeypatch.setattr(claude_code, "steps", known)
+    assert machine.adopt()["read"] == 0 and machine.texts("StationGrid") == []
+
+    monkeypatch.setattr(reading, "READERS", "next")
+
+    assert machine.adopt()["read"] == 1 and machine.texts("StationGrid") and machine.texts("pelican")
+    assert machine.json("adopt", "--status")["problems"] == [] and other.exists() and machine.adopt()["read"] == 0
 
 
 @pytest.mark.parametrize("again", ["the file is read whole", "the session goes on"])

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.json_values import parsed
-from memory_anchor.domain.errors import Unavailable
-from memory_anchor.extensions.sessions.passages import Part, SessionAction, SessionPassage, clean_name, indexed, spoken
+from memory_anchor.extensions.sessions.passages import Part, SessionAction, SessionPassage, indexed, spoken
 from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.extensions.sessions.steps import Facts
 from memory_anchor.language.terms import TERMS_VERSION, terms
@@ -28,8 +25,8 @@ HEAD_CHARS = 400
 """Of a session's title and first request that are indexed with it."""
 MADE_BY, VECTORS_READ = "vectors", 5_000
 """The note that says which model made the vectors, and how many are read at once."""
-CLEANED = "summaries"
-"""The note that no summary stands as it was read: an earlier version stored them so."""
+READ_BY = "readers"
+"""The note that says which readers read what is there."""
 _KEEP_NOTE = "insert into meta values(?, ?) on conflict(name) do update set value = excluded.value"
 _TOKENIZER = "ascii tokenchars ''._/\\:@#+-''"
 _TABLES = (
@@ -54,7 +51,6 @@ _TABLES = (
         call text not null, exit integer, shape text not null)""",
     "create index if not exists action_session on action(session, call)",
     "create index if not exists action_passage on action(passage)",
-    "create table if not exists summary(leaf text primary key, text text not null) without rowid",
     "create table if not exists waiting(passage integer primary key, at real not null)",
     "create index if not exists waiting_at on waiting(at)",
     """create table if not exists vector(
@@ -91,7 +87,8 @@ class ReadSession:
 
 @dataclass(slots=True)
 class ReadFile:
-    """What was read of one file, with the state of the file from which the next look goes on."""
+    """What was read of one file, with the state of the file from which the next look goes on. titles: of sessions, by
+    the newest message of each."""
 
     agent: str
     path: str
@@ -99,7 +96,8 @@ class ReadFile:
     mtime_ns: int
     resume: int
     problem: str
-    sessions: Sequence[ReadSession]
+    sessions: Sequence[ReadSession] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +129,10 @@ class SessionsFile(Sqlite):
     newest_table = NEWEST_TABLE
     end_sql = ""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        if self.note(CLEANED) is None:
-            if self.write(_clean_summaries):
-                with suppress(Unavailable):  # somebody reads the log, which is then copied later
-                    self.clean()
-            self.keep_note(CLEANED, "1")
-
     def _make_tables(self, link: SqlLink) -> None:
         for statement in _TABLES:
             link.run(statement)
-        for name, value in (("layout", LAYOUT), ("terms", str(TERMS_VERSION)), (CLEANED, "1")):
+        for name, value in (("layout", LAYOUT), ("terms", str(TERMS_VERSION))):
             link.run("insert into meta values(?, ?) on conflict(name) do nothing", (name, value))
 
     # --- reading files -----------------------------------------------------------------------------------------------
@@ -191,14 +181,29 @@ class SessionsFile(Sqlite):
         )
         return [(_int(first), parts_of(parts)) for first, parts in rows]
 
-    def keep(self, files: Sequence[ReadFile]) -> None:
-        """Store what was read of some files, all of it or nothing."""
+    def keep(self, files: Sequence[ReadFile], titles: Mapping[str, str]) -> None:
+        """Store what was read of some files, all of it or nothing. titles: what files call sessions, by the newest
+        message of each; what names none is not stored."""
 
         def unit(link: SqlLink) -> None:
             for one in files:
                 _keep_file(link, one)
+            for leaf, title in titles.items():
+                for id, request in link.rows("select id, request from session where leaf = ?", (leaf,)):
+                    _put_head(link, _int(id), title, str(request))
 
         self.write(unit)
+
+    def read_anew(self, readers: str) -> None:
+        """Have the files that other readers could not read, or not all of, read again from their beginning."""
+        if self.note(READ_BY) != readers:
+
+            def unit(link: SqlLink) -> None:
+                link.run("update source set mtime_ns = -1, resume = 0 where problem <> ''")
+                link.run("drop table if exists summary")  # of what files called sessions, forgotten ones too
+                link.run(_KEEP_NOTE, (READ_BY, readers))
+
+            self.write(unit)
 
     def note(self, name: str) -> str | None:
         rows = self.rows("select value from meta where name = ?", (name,))
@@ -313,13 +318,10 @@ class SessionsFile(Sqlite):
         else its file is a new one, should it come back."""
 
         def unit(link: SqlLink) -> int:
-            ((agent, name, source, leaf, title),) = link.rows(
-                "select agent, name, source, leaf, title from session where id = ?", (session,)
-            )
+            ((agent, name, source),) = link.rows("select agent, name, source from session where id = ?", (session,))
             count = _drop_passages(link, session, 0)
             _drop_head(link, session)
             link.run("delete from session where id = ?", (session,))
-            _drop_summary(link, str(leaf), str(title), for_good=for_good)
             if for_good:
                 link.run("insert or ignore into tombstone values(?, ?)", (agent, name))
             elif not link.rows("select 1 from session where source = ?", (source,)):
@@ -335,12 +337,10 @@ class SessionsFile(Sqlite):
         Raises Unavailable: somebody reads the old pages of the log.
         """
         found = [id for id in (_int(id) for (id,) in self.rows("select id from session")) if matches(self._text_of(id))]
-        leaves = [(leaf,) for leaf, text in self.rows("select leaf, text from summary") if matches(str(text))]
         for session in found:
             self.forget(session)
-        self.write(lambda link: link.run_many("update summary set text = '' where leaf = ?", leaves))
         self.clean()
-        return len(found) + len(leaves)
+        return len(found)
 
     def clean(self) -> None:
         """Leave nothing of what was erased in the files. Raises Unavailable: somebody reads old pages of the log."""
@@ -398,7 +398,6 @@ def _newer_file(link: SqlLink, read: ReadFile, name: str, source: int) -> str:
 def _keep_session(link: SqlLink, agent: str, source: int, read: ReadSession) -> None:
     facts = read.facts
     if link.rows("select 1 from tombstone where agent = ? and name = ?", (agent, facts.name)):
-        _drop_summary(link, facts.leaf, "", for_good=True)
         return
     times = [passage.at for passage in read.passages if passage.at]
     began, ended = (min(times), max(times)) if times else (0.0, 0.0)
@@ -452,53 +451,20 @@ def _add_passages(link: SqlLink, session: int, passages: Sequence[SessionPassage
 
 def _name(link: SqlLink, session: int, facts: Facts, passages: Sequence[SessionPassage]) -> None:
     """Give a session its title and first request, and index both."""
-    for leaf, text in facts.summaries.items():
-        link.run(
-            "insert into summary values(?, ?) on conflict(leaf) do update set text = excluded.text where text <> ''",
-            (leaf, text),
-        )
-        named = "update session set title = (select text from summary where leaf = session.leaf)"
-        link.run(f"{named} where leaf = ? and title = ''", (leaf,))
-    ((was, head, title),) = link.rows("select request, head, title from session where id = ?", (session,))
+    ((was, title),) = link.rows("select request, title from session where id = ?", (session,))
     request = str(was)
     if not request:
         request = next((text for one in passages for kind, text in one.parts if kind == "user"), "")[:HEAD_CHARS]
-    summary = link.rows("select text from summary where leaf = ? and text <> ''", (facts.leaf,))
-    title = facts.title or str(summary[0][0] if summary else title)
-    wanted = f"{title}\n{request}".strip()[:HEAD_CHARS]
-    if wanted != head:
-        _put_head(link, session, title, request)
+    _put_head(link, session, facts.title or str(title), request)
 
 
 def _put_head(link: SqlLink, session: int, title: str, request: str) -> None:
-    _drop_head(link, session)
     head = f"{title}\n{request}".strip()[:HEAD_CHARS]
+    if link.rows("select 1 from session where id = ? and head = ?", (session, head)):
+        return
+    _drop_head(link, session)
     link.run("update session set title = ?, request = ?, head = ? where id = ?", (title, request, head, session))
     link.run("insert into heads(rowid, head) values(?, ?)", (session, " ".join(terms(head))))
-
-
-def _clean_summaries(link: SqlLink) -> int:
-    """Clean the summaries that are stored, and the titles that they became; return how many were not clean."""
-    told = [(str(leaf), str(text)) for leaf, text in link.rows("select leaf, text from summary")]
-    found = [(leaf, text, clean) for leaf, text in told if (clean := clean_name(text)) != text]
-    for leaf, text, clean in found:
-        link.run("update summary set text = ? where leaf = ?", (clean, leaf))
-        for id, request in link.rows("select id, request from session where title = ?", (text,)):
-            _put_head(link, _int(id), clean, str(request))
-    return len(found)
-
-
-def _drop_summary(link: SqlLink, leaf: str, title: str, *, for_good: bool) -> None:
-    """Erase what files call a session that is not stored any more, also by an earlier message of it. for_good: an
-    empty text keeps its summary from being stored again."""
-    if for_good and leaf:
-        link.run("insert or ignore into summary values(?, '')", (leaf,))
-    link.run(
-        "update summary set text = '' where leaf = ? or text = ? and leaf not in (select leaf from session)",
-        (leaf, title),
-    )
-    if not for_good:
-        link.run("delete from summary where leaf = ?", (leaf,))
 
 
 def _drop_head(link: SqlLink, session: int) -> None:

@@ -7,7 +7,7 @@ next one reads it again. The first batch is small, so that there are answers bef
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic_core import from_json
@@ -24,6 +24,8 @@ FILE_BYTES_MAX = 256 * 1024 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
 FIRST_BATCH_BYTES, BATCH_BYTES, BATCH_FILES = 256 * 1024, 8 * 1024 * 1024, 200
 """Read before what was read is stored: at first, and from then on."""
+READERS = "2"
+"""Which readers these are, together: what earlier ones could not read is read anew. Raised with what one learns."""
 TORN = "its last line is not complete: it is being written, or was cut off"
 LONG = "a line above 8 MB was left out"
 UNREAD = "nothing in it is a message that this version reads"
@@ -50,16 +52,18 @@ def look(
     progress: Callable[[LookReport], None] = lambda _: None,
 ) -> LookReport:
     """Read what is new in these files; goes_on is asked after each batch. Raises what storing raises."""
+    archive.read_anew(READERS)
     known = archive.sources()
     waiting = [one for one in found if _is_new(one, known.get(one.key))]
-    report, batch, size = LookReport(files=len(found), left=len(waiting)), list[ReadFile](), 0
-    most = FIRST_BATCH_BYTES
+    report, batch, size, most = LookReport(len(found), left=len(waiting)), list[ReadFile](), 0, FIRST_BATCH_BYTES
+    titles: dict[str, str] = {}
     for one in waiting:
         try:
             read, count = read_file(archive, one, known.get(one.key))
         except ODD:
             read, count = _unknown(one.agent, one.key, one.size, one.mtime_ns), 0
         batch.append(read)
+        titles |= read.titles
         size += count
         report.left -= 1
         report.read += 1
@@ -68,7 +72,7 @@ def look(
         if read.problem:
             report.problems.append((read.path, read.problem))
         if size >= most or len(batch) >= BATCH_FILES:
-            report.problems += _keep(archive, batch)
+            report.problems += _keep(archive, batch, titles)
             batch, size, most = [], 0, BATCH_BYTES
             progress(report)
             if not goes_on():
@@ -76,26 +80,26 @@ def look(
     opened = {str(one.path if one.part else one.path.parent) for one in found if not one.problem}
     within = [f"{path}{os.sep}" for path in opened]
     mended = [path for path, _ in archive.problems() if any(one.startswith(f"{path}{os.sep}") for one in within)]
-    report.problems += _keep(archive, [*batch, *(ReadFile("", path, 0, 0, 0, "", ()) for path in mended)])
+    report.problems += _keep(archive, [*batch, *(ReadFile("", path, 0, 0, 0, "") for path in mended)], titles)
     progress(report)
     return report
 
 
-def _keep(archive: SessionsFile, batch: Sequence[ReadFile]) -> list[tuple[str, str]]:
+def _keep(archive: SessionsFile, batch: Sequence[ReadFile], titles: Mapping[str, str]) -> list[tuple[str, str]]:
     """Store a batch; where something in it cannot be stored, each file alone. Return the files that could not be."""
     try:
-        archive.keep(batch)
+        archive.keep(batch, titles)
     except ODD:
         if len(batch) > 1:
-            return [problem for one in batch for problem in _keep(archive, [one])]
+            return [problem for one in batch for problem in _keep(archive, [one], titles)]
         (one,) = batch
-        archive.keep([_unknown(one.agent, one.path, one.size, one.mtime_ns)])
+        archive.keep([_unknown(one.agent, one.path, one.size, one.mtime_ns)], {})
         return [(one.path, UNKNOWN_FORMAT)]
     return []
 
 
 def _unknown(agent: str, path: str, size: int, mtime_ns: int) -> ReadFile:
-    return ReadFile(agent, path, size, mtime_ns, 0, UNKNOWN_FORMAT, ())
+    return ReadFile(agent, path, size, mtime_ns, 0, UNKNOWN_FORMAT)
 
 
 def _is_new(found: FoundSession, known: KnownSource | None) -> bool:
@@ -105,7 +109,7 @@ def _is_new(found: FoundSession, known: KnownSource | None) -> bool:
 def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | None) -> tuple[ReadFile, int]:
     """Return what a file holds beyond what is known of it, and how many bytes were read."""
     path = found.key
-    read = ReadFile(found.agent, path, found.size, found.mtime_ns, 0, found.problem, ())
+    read = ReadFile(found.agent, path, found.size, found.mtime_ns, 0, found.problem)
     if found.problem:
         return read, 0
     own = reader(found.agent)
@@ -126,12 +130,11 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
         facts.name = own_name  # whatever a later line calls it
     if resume and not (raw.startswith(b"\n") and passages and passages[0].parts[0] == archive.part_at(path, resume)):
         return read_file(archive, found, None)  # it was rewritten
+    read.titles = {clean_id(leaf): clean_name(title) for leaf, title in facts.titles.items()}
     if passages:
         read.sessions = [ReadSession(facts, passages, resume, cutter.ended)]
-        read.resume = resume_at(passages)
-    else:
-        read.resume = resume
-    read.problem = lines.problem or ("" if passages or resume or not raw.strip() else UNREAD)
+    read.resume = resume_at(passages) if passages else resume
+    read.problem = lines.problem or ("" if passages or resume or facts.titles or not raw.strip() else UNREAD)
     return read, len(raw)
 
 
@@ -141,8 +144,6 @@ def _cut(cutter: Cutter, steps: Iterable[TranscriptStep], found: FoundSession, f
         passage.at = passage.at or found.mtime_ns / 1e9
     facts.cwd, facts.branch, facts.title = (clean_name(name) for name in (facts.cwd, facts.branch, facts.title))
     facts.name, facts.parent, facts.leaf = map(clean_id, (facts.name or facts.file, facts.parent, facts.leaf))
-    told = {clean_id(leaf): clean_name(text) for leaf, text in facts.summaries.items()}
-    facts.summaries = {leaf: text for leaf, text in told.items() if text}
     return passages
 
 

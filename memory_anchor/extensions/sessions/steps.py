@@ -63,8 +63,8 @@ class TranscriptStep:
 @dataclass(slots=True)
 class Facts:
     """What is known of a session; its reader fills it in. leaf: the id of its newest message. file: the name of its
-    file, without the ending. summaries: by the message that they describe, which may be another session's. problem:
-    what of it could not be read, "" for nothing."""
+    file, without the ending. titles: of sessions, which may be others, by the newest message of each. problem: what of
+    it could not be read, "" for nothing."""
 
     name: str = ""
     cwd: str = ""
@@ -74,7 +74,7 @@ class Facts:
     leaf: str = ""
     file: str = ""
     problem: str = ""
-    summaries: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
 
 
 Lines = Iterable[tuple[int, Record]]

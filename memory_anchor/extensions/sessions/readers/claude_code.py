@@ -38,8 +38,8 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
     for offset, line in lines:
         kind = line.get("type")
-        if kind == "summary":
-            facts.summaries[str(line.get("leafUuid"))] = str(line.get("summary") or "")
+        if kind == "summary" and isinstance(title := line.get("summary"), str) and title:
+            facts.titles[str(line.get("leafUuid"))] = title
         if kind not in ("user", "assistant", "attachment"):
             continue
         _note(line, facts)
