@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentkit import OLDER, SUB_AGENTS, WRITERS, Act, Story, cline_tasks, opencode_files, opencode_id
+from agentkit import SUB_AGENTS, WRITERS, Act, Story, cursor_before, opencode_id
 from sessionkit import Machine, id_of
 
 from memory_anchor.adapters import client_database
@@ -276,10 +276,9 @@ def test_values_of_another_shape_cost_themselves(agent: str, tmp_path: Path) -> 
     for folder in (home / "x" for home in (tmp_path / f"{n}" for n in range(len(odd)))):
         folder.mkdir(parents=True)
         value = odd[int(folder.parent.name)]
-        for name in ("a.messages.json", "ui_messages.json"):
-            (folder / name).write_text(json.dumps({"messages": value} if name[0] == "a" else value))
-            if agent == "cline":
-                assert list(own.whole(FoundSession(agent, folder / name, 1, 1), Facts())) == []
+        (folder / "a.messages.json").write_text(json.dumps({"messages": value}))
+        if agent == "cline":
+            assert list(own.whole(FoundSession(agent, folder / "a.messages.json", 1, 1), Facts())) == []
 
 
 @pytest.mark.parametrize(
@@ -421,38 +420,35 @@ def test_a_format_that_is_not_known_is_one_line(where: str, machine: Machine, mo
         assert str(machine.home / DATABASES["goose"]).rpartition("/")[0] not in left and machine.texts("StationGrid")
 
 
-@pytest.mark.parametrize("agent", sorted(OLDER))
-def test_what_an_agent_wrote_before_is_read_too(agent: str, machine: Machine) -> None:
-    """Rule readers: older releases' files give the same passages."""
-    OLDER[agent](machine.home, Story("harbour", ACTS, title="Stations"))
+@pytest.mark.parametrize("writes", [cursor_before, WRITERS["cursor"]])
+def test_a_conversation_of_cursor_has_its_name_folder_and_parent_wherever_they_stand(
+    writes: Callable[..., None], machine: Machine
+) -> None:
+    """Rule readers.cursor: in itself and one value for all, or in a table."""
+    writes(machine.home, Story("harbour", ACTS, title="Stations"), Story("looker", MORE, part_of="harbour"))
     machine.adopt()
 
-    parts = shown(machine, name_of(agent, machine))
-    told = [part for part in parts if part[0] in ("user", "agent")]
-
-    assert told == [part for part in SHOWN if part[0] in ("user", "agent")]
-    assert ("call", "make test-stations") in parts and any(
-        "StationGrid" in text for kind, text in parts if kind == "result"
-    )
-    assert machine.rows("select exit from action where kind = 'command'") == [(None if agent == "cline" else 2,)]
-    assert machine.rows("select cwd from session") == [("/w/tidepool",)]
+    listed = {one["session"]: one for one in machine.json("sessions", "list")["sessions"]}
+    harbour, looker = listed[id_of("harbour")], listed[id_of("looker")]
+    assert (harbour["title"], harbour["folder"], harbour.get("parent")) == ("Stations", "/w/tidepool", None)
+    assert (looker["folder"], looker["parent"]) == ("/w/tidepool", id_of("harbour"))
 
 
-def test_what_opencode_moved_into_its_database_is_read_once(machine: Machine) -> None:
-    """Rule index: the files that it leaves behind are not read beside it."""
-    opencode_files(machine.home, Story("harbour", ACTS), Story("left", MORE))
-    written("opencode", machine, Story("harbour", [*ACTS, *MORE]))
-
-    assert machine.adopt()["read"] == 2
-    assert len(shown(machine, name_of("opencode", machine))) == len(SHOWN) + 2
-
-
-def test_a_task_of_the_extension_has_the_folder_that_it_told_its_model(machine: Machine) -> None:
-    """Rule readers.cline: from the first request, whatever the person pastes."""
-    cline_tasks(machine.home, Story("harbour", [("user", "Current Working Directory (/w/else) it says"), *ACTS]))
+def test_what_goose_shows_the_person_and_the_model_is_one_output(machine: Machine) -> None:
+    """Rule readers.goose: releases before 1.30 give it twice."""
+    written("goose", machine, Story("harbour", ACTS))
+    with closing(sqlite3.connect(machine.home / DATABASES["goose"])) as db:
+        ((id, content),) = db.execute(
+            "select id, content_json from messages where content_json like '%toolResp%no StationGrid%'"
+        ).fetchall()
+        told = json.loads(content)
+        value = told[0]["toolResult"]["value"]
+        value["content"] = [value["content"][0] | {"annotations": {"audience": [who]}} for who in ("assistant", "user")]
+        db.execute("update messages set content_json = ? where id = ?", (json.dumps(told), id))
+        db.commit()
     machine.adopt()
 
-    assert machine.rows("select cwd from session") == [("/w/tidepool",)]
+    assert next(text for kind, text in shown(machine, id_of("harbour")) if kind == "result") == ACTS[2][2]
 
 
 # --- what is let go ---------------------------------------------------------------------------------------------------
@@ -569,7 +565,7 @@ def test_a_database_is_read_while_its_client_writes_and_nothing_of_it_changes(ag
     """Rule clients: no lock that it waits for, no file beside its own, its log as it was."""
     written(agent, machine, Story("harbour", ACTS))
     path = machine.home / DATABASES[agent]
-    table = "ItemTable" if agent == "cursor" else "session" if agent == "opencode" else "sessions"
+    table = "composerHeaders" if agent == "cursor" else "session" if agent == "opencode" else "sessions"
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as client:
         client.execute("create table own(x)")
         client.execute("begin immediate")

@@ -160,10 +160,22 @@ def _filled(path: Path, tables: Sequence[str], rows: dict[str, list[tuple[Any, .
 CURSOR = (
     "ItemTable(key text unique on conflict replace, value blob)",
     "cursorDiskKV(key text unique on conflict replace, value blob)",
+    "composerHeaders(composerId text primary key, workspaceId text, createdAt integer, lastUpdatedAt integer, "
+    "isArchived integer, isSubagent integer, recency integer, checkpointAt integer, value text)",
 )
 
 
 def _cursor(home: Path, *stories: Story) -> None:
+    """Write conversations as Cursor 3.14 does: what they are called, and whose they are, in a table."""
+    _cursor_rows(home, stories, "table")
+
+
+def cursor_before(home: Path, *stories: Story) -> None:
+    """Write conversations as Cursor did in 2025: what they are called in each, their folders in one value."""
+    _cursor_rows(home, stories, "value")
+
+
+def _cursor_rows(home: Path, stories: Sequence[Story], kind: str) -> None:
     rows: list[tuple[str, str | bytes]] = []
     heads: list[dict[str, Any]] = []
     for story in stories:
@@ -182,14 +194,22 @@ def _cursor(home: Path, *stories: Story) -> None:
                 bubble["toolFormerData"] = former
             rows.append((f"bubbleId:{story.id}:b{number}", json.dumps(bubble)))
             order.append({"bubbleId": f"b{number}", "type": bubble["type"]})
-        composer = {"_v": 10, "composerId": story.id, "name": story.title, "createdAt": story.ms(0)}
-        composer |= {"lastUpdatedAt": story.ms(len(order)), "fullConversationHeadersOnly": order}
-        composer |= {"subagentInfo": {"parentComposerId": story.parent}} if story.parent else {}
+        composer = {"_v": 10, "composerId": story.id, "createdAt": story.ms(0), "fullConversationHeadersOnly": order}
+        head = {"composerId": story.id, "workspaceIdentifier": {"id": "w1", "uri": {"fsPath": story.cwd}}}
+        about: dict[str, Any] = {"name": story.title, "lastUpdatedAt": story.ms(len(order))}
+        about |= {"subagentInfo": {"parentComposerId": story.parent}} if story.parent else {}
+        (head if kind == "table" else composer).update(about)
         rows.append((f"composerData:{story.id}", json.dumps(composer).encode()))
-        heads.append({"composerId": story.id, "workspaceIdentifier": {"id": "w1", "uri": {"fsPath": story.cwd}}})
-    index = [("composer.composerHeaders", json.dumps({"allComposers": heads}))]
-    path = home / ".config/Cursor/User/globalStorage/state.vscdb"
-    _filled(path, CURSOR, {"cursorDiskKV": rows, "ItemTable": index}, log=False)
+        heads.append(head)
+    path, index = home / ".config/Cursor/User/globalStorage/state.vscdb", json.dumps({"allComposers": heads})
+    before: dict[str, list[tuple[Any, ...]]] = {"ItemTable": [("composer.composerHeaders", index)]}
+    table = [
+        (head["composerId"], "w1", 1, 1, 0, "subagentInfo" in head, None, None, json.dumps(head)) for head in heads
+    ]
+    if kind == "table":
+        _filled(path, CURSOR, {"cursorDiskKV": rows, "composerHeaders": table}, log=False)
+    else:
+        _filled(path, CURSOR[:2], {"cursorDiskKV": rows, **before}, log=False)
 
 
 OPENCODE = (
@@ -238,22 +258,9 @@ def _opencode(home: Path, *stories: Story) -> None:
     _filled(home / ".local/share/opencode/opencode.db", OPENCODE, rows, log=True)
 
 
-def opencode_files(home: Path, *stories: Story) -> None:
-    """Write sessions as opencode did before it had a database."""
-    storage = home / ".local/share/opencode/storage"
-    for story in stories:
-        id, parent = opencode_id(story.name), opencode_id(story.part_of) if story.part_of else None
-        times = {"created": story.ms(0), "updated": story.ms(len(story.acts))}
-        session = {"id": id, "directory": story.cwd, "title": story.title, "time": times}
-        _put(storage / "session/prj1" / f"{id}.json", session | ({"parentID": parent} if parent else {}), lines=False)
-        for message, said, part, what, _ in _opencode_parts(story):
-            _put(storage / "message" / id / f"{message}.json", said | {"id": message, "sessionID": id}, lines=False)
-            _put(storage / "part" / message / f"{part}.json", what | {"id": part, "messageID": message}, lines=False)
-
-
 GOOSE = (
-    "sessions(id text primary key, name text, working_dir text, created_at timestamp, updated_at timestamp, "
-    "parent_session_id text)",
+    "sessions(id text primary key, name text not null, session_type text not null default 'user', "
+    "working_dir text not null, created_at timestamp, updated_at timestamp, parent_session_id text)",
     "messages(id integer primary key autoincrement, message_id text, session_id text, role text, content_json text, "
     "created_timestamp integer, timestamp timestamp, tokens integer, metadata_json text)",
 )
@@ -292,20 +299,13 @@ def _goose(home: Path, *stories: Story) -> None:
     rows: dict[str, list[tuple[Any, ...]]] = {"sessions": [], "messages": []}
     for count, story in enumerate(stories):
         updated = story.iso(len(story.acts)).replace("T", " ").removesuffix("Z")
-        rows["sessions"].append((story.id, story.title, story.cwd, story.iso(0), updated, story.parent or None))
+        kind = "sub_agent" if story.parent else "user"
+        rows["sessions"].append((story.id, story.title, kind, story.cwd, story.iso(0), updated, story.parent or None))
         for number, (role, content, at) in enumerate(_goose_messages(story), 1):
             shown = '{"userVisible":true,"agentVisible":true}'
             row = (count * 1000 + number, f"m{number}", story.id, role, json.dumps(content), at, updated, None, shown)
             rows["messages"].append(row)
     _filled(home / ".local/share/goose/sessions/sessions.db", GOOSE, rows, log=True)
-
-
-def goose_lines(home: Path, *stories: Story) -> None:
-    """Write sessions as Goose did before it had a database."""
-    for story in stories:
-        head = {"working_dir": story.cwd, "description": story.title, "message_count": 1, "total_tokens": None}
-        lines = [{"role": role, "created": at, "content": content} for role, content, at in _goose_messages(story)]
-        _put(home / ".local/share/goose/sessions" / f"{story.id}.jsonl", head, *lines)
 
 
 def _cline(home: Path, *stories: Story) -> None:
@@ -337,30 +337,6 @@ def _cline(home: Path, *stories: Story) -> None:
             }
             _put(folder / f"{story.id}.json", about, lines=False)
         _put(folder / f"{story.id}.messages.json", content, lines=False)
-
-
-def cline_tasks(home: Path, *stories: Story) -> None:
-    """Write sessions as the extension of Cline did before it shared its folder with the command."""
-    says = {"user": "user_feedback", "agent": "text"}
-    for story in stories:
-        request = (
-            f"<environment_details>\n# Current Working Directory ({story.cwd}) Files\na.py\n</environment_details>"
-        )
-        messages = [
-            {"ts": story.ms(0), "type": "say", "say": "api_req_started", "text": json.dumps({"request": request})}
-        ]
-        for number, act in enumerate(story.acts, 1):
-            head = {"ts": story.ms(number), "type": "say"}
-            if act[0] in says:
-                messages.append(head | {"say": says[act[0]] if messages[1:] else "task", "text": act[1]})
-            elif act[0] == "run":
-                messages.append(head | {"type": "ask", "ask": "command", "text": act[1]})
-                messages.append(head | {"say": "command_output", "text": act[2]})
-            else:
-                told = {"tool": "editedExistingFile", "path": act[1], "content": f"{act[2]}\n{act[3]}"}
-                messages.append(head | {"say": "tool", "text": json.dumps(told)})
-        folder = home / ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks" / story.id
-        _put(folder / "ui_messages.json", messages, lines=False)
 
 
 def _aider(home: Path, *stories: Story) -> None:
@@ -419,7 +395,5 @@ WRITERS: dict[str, Callable[..., None]] = {
     "aider": _aider,
     "jsonl": _jsonl,
 }
-OLDER: dict[str, Callable[..., None]] = {"opencode": opencode_files, "goose": goose_lines, "cline": cline_tasks}
-"""How three of them wrote before."""
 SUB_AGENTS = frozenset(("claude-code", "cursor", "opencode", "cline", "goose", "jsonl"))
 """Agents that say whose a sub agent is."""

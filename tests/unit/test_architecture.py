@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "extensions.knowledge": 3665,
     "extensions.library": 930,
     "extensions.lorebook": 1366,
-    "extensions.more_agents": 778,
+    "extensions.more_agents": 733,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
     "extensions.sessions": 3066,

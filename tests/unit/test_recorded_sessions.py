@@ -48,6 +48,34 @@ def test_a_session_of_opencode(machine: Machine) -> None:
     ]
 
 
+def test_sessions_of_goose(machine: Machine) -> None:
+    """Goose 1.34.0: a command that fails, an edit, a session that is resumed, a sub agent that names no parent."""
+    path = machine.home / ".local/share/goose/sessions/sessions.db"
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as client:
+        client.execute("pragma journal_mode = wal")
+        client.executescript((RECORDED / "goose.sql").read_text("utf-8"))
+        assert machine.adopt()["problems"] == []
+
+    sessions, main = listed(machine), told(machine, "20261128_1")
+
+    assert {name: one.get("parent", "") for name, one in sessions.items()} == {
+        "20261128_1": "", "20261128_2": "", "20261128_3": "20261128_2",
+    }  # fmt: skip
+    assert sessions["20261128_1"]["folder"] == "/home/dev/trains" and sessions["20261128_1"]["title"] == "Stations"
+    assert sessions["20261128_3"]["title"] == "Find the zebra herds."
+    assert main.startswith(
+        "user: Why does the station import fail? Fix a.py.\nagent: I run the tests first.\n$ make test-"
+    )
+    assert "- x = 1\n+ x = 2\n> Edited a.py" in main and main.endswith("agent: Understood: never push from here.")
+    assert told(machine, "20261128_2").endswith(
+        "$ delegate Find the zebra herds.\n> One zebra, in b.py.\nagent: One zebra, in b.py."
+    )
+    assert machine.rows("select text, exit from action where kind = 'command' order by text") == [
+        ("grep -rn zebra .", 0), ("make test-stations", 2),
+    ]  # fmt: skip
+
+
 def test_sessions_of_cline(machine: Machine) -> None:
     """Cline 3.0.65: commands in lists, an edit that was rejected, a patch, a sub agent."""
     shutil.copytree(RECORDED / "cline", machine.home / ".cline/data/sessions")

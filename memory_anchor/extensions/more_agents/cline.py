@@ -1,7 +1,6 @@
-"""Cline: `~/.cline/data/sessions/*/*.messages.json` (2026), and `tasks/*/ui_messages.json` of its older extension.
+"""Cline: `~/.cline/data/sessions/*/*.messages.json`.
 
 A session's own file beside its messages says where it was; a sub agent has a file of messages in its parent's folder.
-Of a task what the person saw is read, which has times; `api_conversation_history.json` beside it says the same without.
 """
 
 from __future__ import annotations
@@ -12,34 +11,26 @@ from pathlib import Path
 
 from memory_anchor.base.json_values import Json, Record, inside, objects, string
 from memory_anchor.domain.errors import BadInput, NotFound
-from memory_anchor.extensions.more_agents.stores import configs, document, spoken, tool, value
+from memory_anchor.extensions.more_agents.stores import document, spoken, tool, value
 from memory_anchor.extensions.sessions.agents import FoundSession, files
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resulted, seconds, text_of
 from memory_anchor.ingest.transcripts import is_inserted
 
 AGENT = "cline"
-EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
-SAYS = {"task": "user", "user_feedback": "user", "text": "agent", "completion_result": "agent"}
 
 
 def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
     own = Path(env.get("CLINE_DATA_DIR") or Path(env.get("CLINE_DIR") or home / ".cline") / "data")
-    editors = [folder / editor / "User" / "globalStorage" for folder in configs(env, home) for editor in EDITORS]
-    tasks = [folder / "saoudrizwan.claude-dev" / "tasks" for folder in editors]
-    return [Path(env.get("CLINE_SESSION_DATA_DIR") or own / "sessions"), own / "tasks", *tasks]
+    return [Path(env.get("CLINE_SESSION_DATA_DIR") or own / "sessions")]
 
 
-def found(root: Path) -> Iterator[FoundSession]:
-    yield from files(AGENT, root, "*.messages.json", 2)
-    yield from files(AGENT, root, "ui_messages.json", 2)
+def found(root: Path) -> Sequence[FoundSession]:
+    return files(AGENT, root, "*.messages.json", 2)
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
     content, folder = document(found.path), found.path.parent
     about: Json = None
-    if found.path.name == "ui_messages.json":
-        facts.name = folder.name
-        return _task(objects(content), facts)
     with suppress(BadInput, NotFound):
         about = document(folder / f"{folder.name}.json")
     facts.name, facts.parent = string(content, "sessionId"), string(content, "origin", "parentThreadId")
@@ -77,25 +68,3 @@ def _results(block: Record, at: float) -> Iterator[TranscriptStep]:
         code = error.rpartition("exited with code ")[2]
         exit = int(code) if code.isdecimal() and len(code) < 4 else int(failed)
         yield resulted(output or error, at=at, call=f"{string(block, 'tool_use_id')}/{number}", exit=exit)
-
-
-def _task(messages: Sequence[Record], facts: Facts) -> Iterator[TranscriptStep]:
-    call = ""
-    for number, message in enumerate(messages):
-        at, text = seconds(message.get("ts")), string(message, "text")
-        kind = string(message, "say") or string(message, "ask")
-        if kind == "api_req_started":
-            shown = string(value(text, facts), "request").partition("Current Working Directory (")[2]
-            facts.cwd = facts.cwd or shown.partition(")")[0]
-        elif kind in SAYS:
-            yield from spoken(SAYS[kind], text, at)
-        elif kind == "command" and text:
-            call = str(number)
-            yield tool(kind, {"command": text.removesuffix("REQ_APP")}, at=at, call=call)
-        elif kind == "command_output" and call and text:
-            yield resulted(text, at=at, call=call)
-        elif kind == "tool":
-            given = value(text, facts)
-            yield tool(
-                string(given, "tool"), {"path": inside(given, "path"), "content": inside(given, "content")}, at=at
-            )

@@ -1,8 +1,8 @@
 """Cursor: `User/globalStorage/state.vscdb`, where each conversation is a row, and each of its messages ("bubbles").
 
-`composerData:ID` names its messages in their order, older ones hold them; `bubbleId:ID:BUBBLE` has what was said
-(type 1 a person, 2 the model) or the call of a tool, its arguments and result as JSON in texts. Its folder stands in
-one of four places, by version. Not read: chats from before 2025 in `workspaceStorage`, which have no times.
+`composerData:ID` names its messages in their order; `bubbleId:ID:BUBBLE` has what was said (type 1 a person, 2 the
+model) or the call of a tool, its arguments and result as JSON in texts. What a conversation is called, its folder and
+its parent stand there or in a list of all, which is a table in 3.14. Not read: what its command line keeps elsewhere.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ def found(root: Path) -> Iterator[FoundSession]:
 
 
 def _listed(select: Select) -> Listed:
-    folders: dict[str, str] = {}
-    for row in select("select cast(value as text) value from ItemTable where key = 'composer.composerHeaders'"):
-        for one in objects(inside(value(row["value"], Facts()), "allComposers")):
-            folders[string(one, "composerId")] = string(one, "workspaceIdentifier", "uri", "fsPath")
+    heads = _heads(select)
     rows = select(
         "select substr(key, 14) id, json_extract(value, '$.lastUpdatedAt', '$.createdAt', "
         "'$.workspaceIdentifier.uri.fsPath') head, "
@@ -44,23 +41,35 @@ def _listed(select: Select) -> Listed:
         "where key >= 'composerData:' and key < 'composerData;') where json_valid(value)"
     )
     for row in rows:
-        id, head = str(row["id"]), value(row["head"], Facts())
-        changed, began, folder = head if isinstance(head, list) else (None, None, None)
+        id, own = str(row["id"]), value(row["head"], Facts())
+        changed, began, folder = own if isinstance(own, list) else (None, None, None)
         if row["n"]:
-            yield id, int(row["n"]), changed or began, str(folder or folders.get(id, ""))
+            folder = folder or string(heads.get(id), "workspaceIdentifier", "uri", "fsPath")
+            yield id, int(row["n"]), changed or inside(heads.get(id), "lastUpdatedAt") or began, str(folder)
+
+
+def _heads(select: Select) -> dict[str, Json]:
+    """Return what the list of all conversations says of each, by its id."""
+    if list(select("select 1 from sqlite_master where name = 'composerHeaders'")):
+        rows = select("select composerId id, cast(value as text) value from composerHeaders")
+        return {str(row["id"]): value(row["value"], Facts()) for row in rows}
+    rows = select("select cast(value as text) value from ItemTable where key = 'composer.composerHeaders'")
+    listed = (one for row in rows for one in objects(inside(value(row["value"], Facts()), "allComposers")))
+    return {string(one, "composerId"): one for one in listed}
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
-    head, bubbles = queried(found.path, lambda select: _rows(select, found.part))
-    composer = value(head, facts)
-    facts.name, facts.title = found.part, string(composer, "name")
-    facts.parent = string(composer, "subagentInfo", "parentComposerId")
+    stored, bubbles, head = queried(found.path, lambda select: _rows(select, found.part))
+    composer = value(stored, facts)
+    facts.name, facts.title = found.part, string(composer, "name") or string(head, "name")
+    whose = "subagentInfo", "parentComposerId"
+    facts.parent = string(composer, *whose) or string(head, *whose)
     held = objects(inside(composer, "conversation"))
     for header in held or objects(inside(composer, "fullConversationHeadersOnly")):
         bubble = header if held else value(bubbles.get(string(header, "bubbleId")), facts)
         uri = string(dict(enumerate(uris)).get(0)) if isinstance(uris := inside(bubble, "workspaceUris"), list) else ""
         facts.cwd = facts.cwd or string(bubble, "workspaceProjectDir") or _path_of(uri)
-        yield from _steps(bubble, header.get("type"), seconds(inside(bubble, "createdAt")))
+        yield from _steps(bubble, header.get("type"), seconds(inside(bubble, "createdAt") or header.get("createdAt")))
 
 
 def _path_of(uri: str) -> str:
@@ -70,13 +79,13 @@ def _path_of(uri: str) -> str:
         return ""
 
 
-def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json]]:
+def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json], Json]:
     first, last = f"bubbleId:{id}:", f"bubbleId:{id};"
-    head = next(
-        iter(select("select cast(value as text) value from cursorDiskKV where key = ?", (f"composerData:{id}",))), {}
-    )
+    of_key = "select cast(value as text) value from cursorDiskKV where key = ?"
+    stored = next((row["value"] for row in select(of_key, (f"composerData:{id}",))), None)
     rows = select("select key, cast(value as text) value from cursorDiskKV where key >= ? and key < ?", (first, last))
-    return head.get("value"), {str(row["key"]).removeprefix(first): row["value"] for row in rows}
+    bubbles: dict[str, Json] = {str(row["key"]).removeprefix(first): row["value"] for row in rows}
+    return stored, bubbles, _heads(select).get(id)
 
 
 def _steps(bubble: Json, kind: Json, at: float) -> Iterator[TranscriptStep]:

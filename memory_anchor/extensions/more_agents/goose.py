@@ -1,6 +1,8 @@
-"""Goose: `sessions/sessions.db` in its data folder, before 1.10 a file of lines a session; a sub agent is a session.
+"""Goose: `sessions/sessions.db` in its data folder; a sub agent is a session, which names its parent in newer releases.
 
-Both hold messages as lists of content: text, tool requests, tool responses; some are Goose's own, for the model alone.
+Messages are lists of content: text, tool requests, tool responses; some are Goose's own, for the model alone, and older
+releases give an output twice, for the model and for the person. They stand in the order in which they were stored: the
+time of a response may be before its request's.
 """
 
 from __future__ import annotations
@@ -9,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memory_anchor.adapters.client_database import Select, queried
-from memory_anchor.base.files import read_own_file
 from memory_anchor.base.json_values import Json, inside, objects, string
 from memory_anchor.extensions.more_agents.stores import Listed, configs, sessions_in, spoken, tool, value
-from memory_anchor.extensions.sessions.agents import FoundSession, files
-from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX
+from memory_anchor.extensions.sessions.agents import FoundSession
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resulted, seconds, text_of
 
-AGENT = "goose"
+AGENT, SUB_AGENT = "goose", "sub_agent"
+UNNAMED = ("CLI Session", "New Chat")
 
 
 def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
@@ -28,10 +29,7 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 
 
 def found(root: Path) -> Iterator[FoundSession]:
-    stored = list(sessions_in(AGENT, root, "sessions.db", _listed))
-    yield from stored
-    imported = {one.part for one in stored}
-    yield from (one for one in files(AGENT, root, "*.jsonl", 1) if one.path.stem not in imported)
+    return sessions_in(AGENT, root, "sessions.db", _listed)
 
 
 def _listed(select: Select) -> Listed:
@@ -47,26 +45,23 @@ def _listed(select: Select) -> Listed:
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
-    lines = queried(found.path, lambda select: _rows(select, found.part)) if found.part else _lines(found, facts)
-    facts.name = found.part or found.path.stem
-    for line in lines:
-        if "working_dir" in (line if isinstance(line, Mapping) else ()):
-            facts.cwd, facts.parent = string(line, "working_dir"), string(line, "parent_session_id")
-            facts.title = string(line, "name") or string(line, "description")
-        elif inside(value(inside(line, "metadata_json"), facts), "userVisible") is not False:
-            content = value(inside(line, "content_json"), facts) or inside(line, "content")
-            at = seconds(inside(line, "created") or inside(line, "created_timestamp"))
-            yield from _steps(inside(line, "role"), content, at)
+    head, messages = queried(found.path, lambda select: _rows(select, found.part))
+    facts.name, facts.parent = found.part, string(head, "parent_session_id") or string(head, "asked_by")
+    title = string(head, "name") or string(head, "description")
+    facts.title = "" if facts.parent or title in UNNAMED else title
+    for message in messages:
+        if inside(value(message["metadata_json"], facts), "userVisible") is not False:
+            content, at = value(message["content_json"], facts), seconds(message["created_timestamp"])
+            yield from _steps(message["role"], content, at)
 
 
-def _rows(select: Select, session: str) -> list[Json]:
-    of_messages = "select * from messages where session_id = ? order by created_timestamp, id"
-    return [*select("select * from sessions where id = ?", (session,)), *select(of_messages, (session,))]
-
-
-def _lines(found: FoundSession, facts: Facts) -> list[Json]:
-    raw = read_own_file(found.path, most=FILE_BYTES_MAX).decode("utf-8", "replace")
-    return [value(line, facts) for line in raw.split("\n") if line.strip()]
+def _rows(select: Select, session: str) -> tuple[Json, list[dict[str, str | int | float | None]]]:
+    head = next(iter(select("select * from sessions where id = ?", (session,))), {})
+    if head.get("session_type") == SUB_AGENT and not head.get("parent_session_id"):
+        told = f'%"subagent_session_id":"{session}"%'
+        asked = select("select session_id from messages where content_json like ? limit 1", (told,))
+        head["asked_by"] = next((row["session_id"] for row in asked), SUB_AGENT)
+    return head, list(select("select * from messages where session_id = ? order by rowid", (session,)))
 
 
 def _steps(role: Json, content: Json, at: float) -> Iterator[TranscriptStep]:
@@ -80,7 +75,9 @@ def _steps(role: Json, content: Json, at: float) -> Iterator[TranscriptStep]:
         if block.get("type") == "toolRequest":
             yield tool(string(asked, "name"), inside(asked, "arguments"), at=at, call=call)
         elif block.get("type") == "toolResponse":
-            output = text_of(inside(answer, "content") or answer) or string(block, "toolResult", "error")
+            told = objects(inside(answer, "content") or answer)
+            told = [one for one in told if inside(one, "annotations", "audience") != ["user"]] or told
+            output = text_of(told) or string(block, "toolResult", "error")
             failed = string(block, "toolResult", "status") == "error" or inside(answer, "isError") is True
             code = inside(answer, "structuredContent", "exit_code")
             yield resulted(output, at=at, call=call, exit=1 if code is None and failed else code)

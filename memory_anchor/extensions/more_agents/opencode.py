@@ -1,7 +1,7 @@
-"""opencode: `$XDG_DATA_HOME/opencode/opencode*.db`, before 1.2 JSON files in `storage/`; a sub agent is a session.
+"""opencode: `$XDG_DATA_HOME/opencode/opencode*.db`; a sub agent is a session.
 
-A message is a row or file, its parts others: text, tool calls with their result, marks of the client. A part is
-written again when its call ends.
+A message is a row, its parts others: text, tool calls with their result, marks of the client. A part is written again
+when its call ends.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from pathlib import Path
 
 from memory_anchor.adapters.client_database import Select, queried
 from memory_anchor.base.json_values import Json, inside, string
-from memory_anchor.domain.errors import BadInput
-from memory_anchor.extensions.more_agents.stores import Listed, document, sessions_in, spoken, tool, value
-from memory_anchor.extensions.sessions.agents import FoundSession, files
+from memory_anchor.extensions.more_agents.stores import Listed, sessions_in, spoken, tool, value
+from memory_anchor.extensions.sessions.agents import FoundSession
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resulted, seconds
 
 AGENT = "opencode"
@@ -29,13 +28,7 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 
 
 def found(root: Path) -> Iterator[FoundSession]:
-    stored = list(sessions_in(AGENT, root, "opencode*.db", _listed))
-    yield from stored
-    moved, messages = {one.part for one in stored}, root / "storage" / "message"
-    for file in files(AGENT, root / "storage" / "session", "*.json", 2):
-        if file.path.stem not in moved:
-            written = [one.mtime_ns for one in files(AGENT, messages / file.path.stem, "*.json", 1)]
-            yield FoundSession(AGENT, file.path, len(written), max([file.mtime_ns, *written]), file.problem)
+    return sessions_in(AGENT, root, "opencode*.db", _listed)
 
 
 def _listed(select: Select) -> Listed:
@@ -48,9 +41,8 @@ def _listed(select: Select) -> Listed:
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
-    session, parts = queried(found.path, lambda select: _rows(select, found.part)) if found.part else _files(found.path)
-    parent = string(session, "parent_id") or string(session, "parentID")
-    facts.name, facts.parent = (found.part or found.path.stem)[:NAME_CHARS], parent[:NAME_CHARS]
+    session, parts = queried(found.path, lambda select: _rows(select, found.part))
+    facts.name, facts.parent = found.part[:NAME_CHARS], string(session, "parent_id")[:NAME_CHARS]
     facts.cwd, title = string(session, "directory"), string(session, "title")
     facts.title = "" if title.startswith(UNNAMED) else title
     for message, part in parts:
@@ -65,18 +57,6 @@ def _rows(select: Select, session: str) -> tuple[Json, Parts]:
         (session,),
     )
     return head, [(row["message"], row["part"]) for row in rows]
-
-
-def _files(path: Path) -> tuple[Json, Parts]:
-    storage, parts = path.parents[2], Parts()
-    try:
-        for file in files(AGENT, storage / "message" / path.stem, "*.json", 1):
-            message = document(file.path)
-            written = files(AGENT, storage / "part" / file.path.stem, "*.json", 1)
-            parts += [(message, document(part.path)) for part in written]
-    except OSError as error:
-        raise BadInput(f"its messages cannot be listed ({error.strerror})") from None
-    return document(path), parts
 
 
 def _steps(message: Json, part: Json) -> Iterator[TranscriptStep]:

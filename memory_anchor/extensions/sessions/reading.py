@@ -24,7 +24,7 @@ FILE_BYTES_MAX = 256 * 1024 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
 FIRST_BATCH_BYTES, BATCH_BYTES, BATCH_FILES = 256 * 1024, 8 * 1024 * 1024, 200
 """Read before what was read is stored: at first, and from then on."""
-READERS = "2"
+READERS = "3"
 """Which readers these are, together: what earlier ones could not read is read anew. Raised with what one learns."""
 TORN = "its last line is not complete: it is being written, or was cut off"
 LONG = "a line above 8 MB was left out"
