@@ -26,7 +26,7 @@ from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, One
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Usage
-    from memory_anchor.domain.ports import Matrix
+    from memory_anchor.domain.ports import Matrix, VectorQuery
 
 
 @dataclass(slots=True)
@@ -143,6 +143,14 @@ class DictStore:
                 if using in record.vectors
             ]
         return sorted(hits, key=lambda hit: -hit.score)[:limit]
+
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]]:
+        return [
+            self.matching(collection, query.vector, where, limit=query.limit)
+            if isinstance(query.vector, SparseVector)
+            else self.nearest(collection, query.vector, where, limit=query.limit, using=query.using)
+            for query in queries
+        ]
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
         with self._lock:

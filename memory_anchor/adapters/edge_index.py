@@ -24,10 +24,10 @@ from memory_anchor.base.files import make_private
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items, parsed, text, whole
 from memory_anchor.domain.errors import Unavailable
-from memory_anchor.domain.ports import DENSE, WORDS, Hit, Mark, SparseVector
+from memory_anchor.domain.ports import WORDS, Hit, Mark, SparseVector
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import EmbedderIdentity, Matrix, WholePoint
+    from memory_anchor.domain.ports import EmbedderIdentity, VectorQuery, WholePoint
 
 FRAME = 16
 """Points of a frame: of 64 the pipe was full, and whoever had a question waited .2 s."""
@@ -133,16 +133,17 @@ class EdgeIndex:
     def put_in_place(self, collection: str) -> None:
         self._ask(b"x", collection)
 
-    def nearest(self, collection: str, vector: Matrix, *, limit: int, using: str = DENSE) -> list[Hit]:
-        return self._hits(b"n", collection, using, None, vector.tolist(), limit)
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery]) -> list[list[Hit]]:
+        return [self._hits(collection, query) for query in queries]
 
-    def matching(self, collection: str, words: SparseVector, *, limit: int) -> list[Hit]:
-        return self._hits(b"w", collection, WORDS, list(words.indices), list(words.values), limit)
-
-    def _hits(
-        self, operation: bytes, collection: str, using: str, terms: list[int] | None, values: list[float], limit: int
-    ) -> list[Hit]:
-        asked = {"using": using, "terms": terms, "values": values, "limit": limit}
+    def _hits(self, collection: str, query: VectorQuery) -> list[Hit]:
+        vector, operation = query.vector, b"n"
+        asked: dict[str, Json] = {"using": query.using, "terms": None, "limit": query.limit}
+        if isinstance(vector, SparseVector):
+            operation = b"w"
+            asked |= {"using": WORDS, "terms": list(vector.indices), "values": list(vector.values)}
+        else:
+            asked["values"] = vector.tolist()
         hits = items(parsed(self._ask(operation, collection, json.dumps(asked).encode())))
         return [Hit(text(point), float(str(score))) for point, score in map(items, hits)]
 

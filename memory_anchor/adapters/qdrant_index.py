@@ -26,13 +26,13 @@ from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_exist
 from memory_anchor.base.json_values import parsed, record, whole
 from memory_anchor.domain.errors import BadInput, Refused, StoreDamaged
 from memory_anchor.domain.model import account_of
-from memory_anchor.domain.ports import DENSE, WORDS, Hit, Mark, SparseVector
+from memory_anchor.domain.ports import WORDS, Hit, Mark, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
 
-    from memory_anchor.domain.ports import EmbedderIdentity, Matrix, WholePoint
+    from memory_anchor.domain.ports import EmbedderIdentity, VectorQuery, WholePoint
 
 PAGE = 500
 EVERYTHING = Where()
@@ -42,7 +42,7 @@ _TERM_WEIGHT = np.dtype([("term", "<u4"), ("weight", "<f4")])
 
 
 class QdrantIndex:
-    """The port `SearchIndex`; `nearest` and `matching` may be asked by any thread at any time."""
+    """The port `SearchIndex`; `query_batch` may be called by any thread at any time."""
 
     keeps_erased = False
 
@@ -164,32 +164,15 @@ class QdrantIndex:
 
     # --- searches ----------------------------------------------------------------------------------------------------
 
-    def nearest(
-        self, collection: str, vector: Matrix, where: Where = EVERYTHING, *, limit: int, using: str = DENSE
-    ) -> list[Hit]:
-        return self._hits(collection, np.asarray(vector, np.float32).tolist(), using, where, limit)
-
-    def matching(self, collection: str, words: SparseVector, where: Where = EVERYTHING, *, limit: int) -> list[Hit]:
-        if not words.indices:
-            return []
-        return self._hits(collection, _sparse(words.indices, words.values), WORDS, where, limit)
-
-    def _hits(
-        self, collection: str, query: list[float] | models.SparseVector, using: str, where: Where, limit: int
-    ) -> list[Hit]:
+    def query_batch(
+        self, collection: str, queries: Sequence[VectorQuery], where: Where = EVERYTHING
+    ) -> list[list[Hit]]:
+        """Ask once for all, and once more for each prefix that the filter has on a server."""
         only = self._filter(collection, where)
-        answer = self._ask(
-            lambda client: client.query_points(
-                collection,
-                query=query,
-                using=using,
-                query_filter=only,
-                search_params=qdrant_layout.search_params(self._layout) if self._link.is_server else None,
-                limit=limit,
-                with_payload=False,
-            )
-        )
-        return [Hit(str(point.id), float(point.score)) for point in answer.points]
+        params = qdrant_layout.search_params(self._layout) if self._link.is_server else None
+        asked = [_request(query, only, params) for query in queries]
+        answers = self._ask(lambda client: client.query_batch_points(collection, asked))
+        return [[Hit(str(point.id), float(point.score)) for point in answer.points] for answer in answers]
 
     def _filter(self, collection: str, where: Where) -> models.Filter | None:
         """Return the server's filter, the account first: it is the tenant, and every reader's audience names it."""
@@ -255,6 +238,20 @@ def _point_of(point: WholePoint, embedders: Mapping[str, EmbedderIdentity]) -> m
     if len(words := np.frombuffer(point.words, _TERM_WEIGHT)):
         vectors[WORDS] = _sparse(words["term"].tolist(), words["weight"].tolist())
     return models.PointStruct(id=point.point_id, vector=vectors, payload=dict(record(parsed(point.payload))))
+
+
+def _request(query: VectorQuery, only: models.Filter | None, params: models.SearchParams | None) -> models.QueryRequest:
+    from qdrant_client import models
+
+    vector = query.vector
+    return models.QueryRequest(
+        query=_sparse(vector.indices, vector.values) if isinstance(vector, SparseVector) else [*map(float, vector)],
+        using=WORDS if isinstance(vector, SparseVector) else query.using,
+        filter=only,
+        params=params,
+        limit=query.limit,
+        with_payload=False,
+    )
 
 
 def _sparse(terms: Sequence[int], weights: Sequence[float]) -> models.SparseVector:

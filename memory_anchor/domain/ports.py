@@ -83,6 +83,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorQuery:
+    """Who is nearest to a dense row, compared with the vectors named `using`, or who shares terms with a sparse one."""
+
+    vector: Matrix | SparseVector
+    limit: int
+    using: str = DENSE
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     point_id: str
     score: float
@@ -200,6 +209,9 @@ class MemoryStore(Protocol):
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
         """Return the versions that share terms, best first by sum of query weight * stored weight * IDF."""
 
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]]:
+        """Return what `nearest` or `matching` does for each, in this order: one request where a server answers."""
+
     def count(self, collection: str, where: Where) -> int: ...
 
     def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
@@ -297,9 +309,7 @@ class SearchIndex(Protocol):
     def put_in_place(self, collection: str) -> None:
         """Put the new collection in the old one's place, of which no byte stays."""
 
-    def nearest(self, collection: str, vector: Matrix, *, limit: int, using: str = DENSE) -> list[Hit]: ...
-
-    def matching(self, collection: str, words: SparseVector, *, limit: int) -> list[Hit]: ...
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery]) -> list[list[Hit]]: ...
 
     def flush(self) -> None: ...
 
@@ -313,23 +323,16 @@ class SearchIndex(Protocol):
 class AskedIndex(Protocol):
     """An index that may be asked at any time, also while a session goes on, as a server is."""
 
-    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
-        """Return what `MemoryStore.nearest` does, of what was applied."""
-
-    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
-        """Return what `MemoryStore.matching` does, of what was applied."""
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]]:
+        """Return what `MemoryStore.query_batch` does, of what was applied."""
 
 
 class CandidateSearch(Protocol):
     """Whoever answers a store's searches in its place. None: not now, search yourself."""
 
-    def nearest(
-        self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
-    ) -> list[Hit] | None:
-        """Return what `MemoryStore.nearest` does, but for a few that a shortlist may miss among very many."""
-
-    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
-        """Return what `MemoryStore.matching` does; in a unit also up to `limit` of what it wrote."""
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]] | None:
+        """Return what `MemoryStore.query_batch` does, but for a few that a shortlist may miss among very many; by words
+        in a unit also up to `limit` of what it wrote."""
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.model import Layer, Status
 from memory_anchor.domain.model import audiences as audiences_of
-from memory_anchor.domain.ports import Hit, SparseVector
+from memory_anchor.domain.ports import Hit, SparseVector, VectorQuery
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
@@ -158,16 +159,16 @@ def store_hits(
     depth: int = CANDIDATES,
     breadth: int = CANDIDATES,
 ) -> list[Hit]:
-    """Return what the engine finds of a collection by meaning, by words and by words of the other language."""
-    terms, hits = question.term_ids, list[Hit]()
+    """Return what the engine finds of a collection by meaning, by words and by words of the other language, at once."""
+    queries = []
     if row is not None:
-        hits += store.nearest(collection, row, where, limit=breadth, using=question.using)
-    if terms:
-        hits += store.matching(collection, SparseVector(terms, (1.0,) * len(terms)), where, limit=depth)
+        queries.append(VectorQuery(row, breadth, question.using))
+    if terms := question.term_ids:
+        queries.append(VectorQuery(SparseVector(terms, (1.0,) * len(terms)), depth))
     if translated := {term for word in question.abroad for phrase in word for term in phrase}:
         words = SparseVector(tuple(sorted(translated)), (1.0,) * len(translated))
-        hits += store.matching(collection, words, where, limit=CANDIDATES)
-    return hits
+        queries.append(VectorQuery(words, CANDIDATES))
+    return list(chain.from_iterable(store.query_batch(collection, queries, where)))
 
 
 def similar_by_words(

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from memory_anchor.base.json_values import Json
 from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.domain.model import SEARCHABLE_STATES, Layer, Memory, Status
-from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, FollowedStore, Hit, SparseVector
+from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, Entry, FollowedStore, Hit, SparseVector, VectorQuery
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.traits import packed, traits_of, unpacked
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
     from memory_anchor.domain.ports import FollowedRows, Matrix, MemoryStore, Snapshot
     from memory_anchor.recall.query_embedder import QueryEmbedder
+
+    _Part = tuple[Mirror, NDArray[np.int64]]
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
@@ -260,15 +263,21 @@ class Index:
         asked, store = asked_of_store(where, self.query_embedder.identities), self._followed
         return None if asked is None or store is None else store.numbers(collection, asked)
 
-    def nearest(
-        self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE
-    ) -> list[Hit] | None:
-        parts = self._fulfilling(collection, where) if using in self.query_embedder.identities else None
-        if parts is None:
-            return None
-        query = np.asarray(vector, np.float32)
-        found = [hit for part in parts for hit in self._nearest_in(*part, query, limit, using)]
-        return found if len(parts) == 1 else sorted(found, key=lambda hit: -hit.score)[:limit]
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]] | None:
+        dense = {query.using for query in queries if not isinstance(query.vector, SparseVector)}
+        parts = self._fulfilling(collection, where) if dense <= self.query_embedder.identities.keys() else None
+        return None if parts is None else [self._hits(collection, query, parts) for query in queries]
+
+    def _hits(self, collection: str, query: VectorQuery, parts: Sequence[_Part]) -> list[Hit]:
+        vector, limit = query.vector, query.limit
+        if isinstance(vector, SparseVector):
+            with self.lock:
+                found = [mirror.matching_hits(vector, collection, rows, limit=limit) for mirror, rows in parts]
+            limit *= len(parts)  # rarity among the few that are not committed says nothing, so neither takes places
+        else:
+            row = np.asarray(vector, np.float32)
+            found = [self._nearest_in(*part, row, limit, query.using) for part in parts]
+        return found[0] if len(parts) == 1 else sorted(chain(*found), key=lambda hit: -hit.score)[:limit]
 
     def _nearest_in(self, mirror: Mirror, rows: NDArray[np.int64], query: Matrix, limit: int, using: str) -> list[Hit]:
         with self.lock:
@@ -283,16 +292,7 @@ class Index:
             hits.sort(key=lambda hit: -hit.score)
         return hits[:limit]
 
-    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit] | None:
-        parts = self._fulfilling(collection, where)
-        if parts is None:
-            return None
-        with self.lock:
-            # Rarity among the few that are not committed says nothing, so neither part takes the other's places.
-            hits = [hit for mirror, rows in parts for hit in mirror.matching_hits(words, collection, rows, limit=limit)]
-        return hits if len(parts) == 1 else sorted(hits, key=lambda hit: -hit.score)
-
-    def _fulfilling(self, collection: str, where: Where) -> list[tuple[Mirror, NDArray[np.int64]]] | None:
+    def _fulfilling(self, collection: str, where: Where) -> list[_Part] | None:
         """Return the rows of the whole mirror that fulfil a filter, and of what only the unit of this thread sees; None
         where the mirror does not hold the collection."""
         if collection not in {layer.value for layer in SEARCHED_LAYERS} or not self.follow():

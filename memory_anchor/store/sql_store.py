@@ -22,7 +22,16 @@ from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import items, parsed, record, text, whole
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Memory
-from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
+from memory_anchor.domain.ports import (
+    DENSE,
+    CollectionSpec,
+    EmbedderIdentity,
+    Entry,
+    Hit,
+    Mark,
+    SparseVector,
+    VectorQuery,
+)
 from memory_anchor.domain.where import Where
 from memory_anchor.store.index_follower import FOLLOWED as FOLLOWED_BESIDE
 from memory_anchor.store.index_follower import IndexFollower
@@ -244,18 +253,16 @@ class SqlStore:
         return {str(name): int(count or 0) for name, count in rows}
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
-        for search in self._searches():
-            hits = search.nearest(collection, vector, where, limit=limit, using=using)
-            if hits is not None:
-                return hits
-        return self.nearest_here(collection, vector, where, limit=limit, using=using)
+        return self.query_batch(collection, [VectorQuery(vector, limit, using)], where)[0]
 
     def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        return self.query_batch(collection, [VectorQuery(words, limit)], where)[0]
+
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]]:
         for search in self._searches():
-            hits = search.matching(collection, words, where, limit=limit)
-            if hits is not None:
+            if (hits := search.query_batch(collection, queries, where)) is not None:
                 return hits
-        return self.matching_here(collection, words, where, limit=limit)
+        return self.query_here(collection, queries, where)
 
     def _searches(self) -> Iterator[CandidateSearch]:
         """Yield who may answer a search faster than reading the rows."""
@@ -263,6 +270,17 @@ class SqlStore:
             yield self.searched_by
         if self._index_search is not None and not self.in_unit:
             yield self._index_search
+
+    def query_here(
+        self, collection: str, queries: Sequence[VectorQuery], where: Where, *, above: int = 0
+    ) -> list[list[Hit]]:
+        """Return what `query_batch` does of the versions written above a number, by reading their rows."""
+        return [
+            self.matching_here(collection, query.vector, where, limit=query.limit, above=above)
+            if isinstance(query.vector, SparseVector)
+            else self.nearest_here(collection, query.vector, where, limit=query.limit, using=query.using, above=above)
+            for query in queries
+        ]
 
     def nearest_here(
         self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE, above: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,20 +13,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import oldserver
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labs import until
 from qdrant_client import QdrantClient
+from qdrantserver import qdrant
 
+from memory_anchor import Memory as AgentMemory
 from memory_anchor.adapters.qdrant_index import QdrantIndex, _dropped, filter_of
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
 from memory_anchor.domain.errors import BadInput, DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status, Tag
-from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector, WholePoint
+from memory_anchor.domain.ports import (
+    DENSE,
+    CollectionSpec,
+    EmbedderIdentity,
+    Entry,
+    SparseVector,
+    VectorQuery,
+    WholePoint,
+)
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.recall import index as recall_index
 from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.index_follower import FOLLOWED, IndexFollower
 from memory_anchor.store.sql_store import SqlStore
@@ -111,7 +125,7 @@ def test_a_filter_lets_through_what_it_does_in_the_database(beside: Beside) -> N
     )
     def lets_the_same_through(chosen: list[Condition], left_out: list[Condition]) -> None:
         where = Where(tuple(chosen), tuple(left_out))
-        there = beside.index.nearest(FACTS, QUERY, where, limit=50)
+        there = beside.index.query_batch(FACTS, [VectorQuery(QUERY, 50)], where)[0]
         here = beside.store.nearest_here(FACTS, QUERY, where, limit=50)
 
         assert [hit.point_id for hit in there] == [hit.point_id for hit in here]
@@ -127,13 +141,45 @@ def test_no_condition_stands_bare_on_both_sides() -> None:
     assert made is not None and made.must and made.must_not and made.must[0] not in made.must_not
 
 
+def test_a_search_beyond_the_mirror_asks_the_server_once_a_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs: by meaning, by words and by words of the other language in one request, through the public API."""
+    monkeypatch.setattr(recall_index, "MAX_ROWS", -1)
+    monkeypatch.setattr(recall_index.Index, "warm", lambda _: 0)
+    monkeypatch.setitem(IndexFollower.__init__.__kwdefaults__, "rest_s", 0.05)
+    send, asked = httpx.Client.send, list[str]()
+
+    def counted(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
+        if request.url.path.endswith(("/query", "/query/batch", "/facet")):
+            asked.append(request.url.path.split("/")[2])
+        return send(client, request, **more)
+
+    monkeypatch.setattr(httpx.Client, "send", counted)
+    with qdrant() as place:
+        for name, value in place.env().items():
+            monkeypatch.setenv(name, value)
+        with AgentMemory("gateway", path=tmp_path) as memory:
+            memory.save("The login times out when the clock of the token drifts")
+            memory.log("A login timeout was reported")
+            until(lambda: memory.search(f"login {time.monotonic()}") and len(asked) > 1, "the index is filled")
+            asked.clear()
+
+            found = memory.search("登录为什么超时?")
+            of_both = sorted(asked)
+            asked.clear()
+            memory.search("登录为什么会超时?", layers="L3")
+
+    assert len(found) == 2 and of_both == sorted(FOLLOWED) and asked == [FACTS]
+
+
 def test_words_are_weighed_as_in_the_database(beside: Beside) -> None:
     """One meaning of a score, in one shard."""
     beside.put(*WRITTEN, replace(entry("rare"), words=SparseVector((3,), (1.0,))))
     assert beside.follower.catch_up()
     words = SparseVector((3, 7), (1.0, 0.5))
 
-    there = beside.index.matching(FACTS, words, limit=50)
+    there = beside.index.query_batch(FACTS, [VectorQuery(words, 50)])[0]
     here = beside.store.matching_here(FACTS, words, Where(), limit=50)
 
     assert there[0].point_id == here[0].point_id == entry("rare").memory.point_id

@@ -25,7 +25,15 @@ from memory_anchor.adapters.qdrant_index import QdrantIndex
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access, addresses
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, Status, Usage
-from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SearchIndex, SparseVector
+from memory_anchor.domain.ports import (
+    DENSE,
+    CollectionSpec,
+    EmbedderIdentity,
+    Entry,
+    SearchIndex,
+    SparseVector,
+    VectorQuery,
+)
 from memory_anchor.domain.where import Where
 from memory_anchor.store.database import Sqlite
 from memory_anchor.store.index_follower import FOLLOWED, LOOKS_AGAIN_S, IndexFollower
@@ -75,7 +83,7 @@ class Bench:
             there = sorted(self.index.marks(name), key=lambda mark: mark.point_id)
             assert there == sorted(self.source.marks(name), key=lambda mark: mark.point_id)
             query = np.ones(4, np.float32)
-            found = {hit.point_id for hit in self.index.nearest(name, query, limit=1_000)}
+            found = {hit.point_id for hit in self.index.query_batch(name, [VectorQuery(query, 1_000)])[0]}
             assert found == {hit.point_id for hit in self.store.nearest(name, query, Where(), limit=1_000)}
         self.index.end()
 
@@ -125,9 +133,11 @@ def test_every_point_is_there_whole_and_found_by_meaning_and_by_words(bench: Ben
 
     bench.assert_index_is_store()
     bench.index.begin({FACTS: SPEC.embedders}, anew=False)
-    near = bench.index.nearest(FACTS, entry("one").vectors[DENSE], limit=1)
-    assert [hit.point_id for hit in near] == [entry("one").memory.point_id]
-    assert len(bench.index.matching(FACTS, SparseVector((7,), (1.0,)), limit=5)) == 2
+    row, words = entry("one").vectors[DENSE], SparseVector((7,), (1.0,))
+    asked = [VectorQuery(row, 1), VectorQuery(SparseVector((), ()), 5), VectorQuery(words, 5), VectorQuery(row, 5)]
+    near, nothing, sharing, all_near = bench.index.query_batch(FACTS, asked)
+    assert [hit.point_id for hit in near] == [entry("one").memory.point_id] and nothing == []
+    assert len(sharing) == len(all_near) == 2 and all_near[0] == near[0]
     bench.index.end()
 
 
@@ -313,7 +323,7 @@ def test_another_embedder_makes_the_collections_again(edge: Bench) -> None:
     assert edge.follower.catch_up()
 
     edge.index.begin({FACTS: edge.store.embedders(FACTS)}, anew=False)
-    assert len(edge.index.nearest(FACTS, np.ones(3, np.float32), limit=5)) == 1
+    assert len(edge.index.query_batch(FACTS, [VectorQuery(np.ones(3, np.float32), 5)])[0]) == 1
     edge.index.end()
 
 

@@ -56,7 +56,7 @@ class LocalServer:
             ("PUT", f"{C}/points", self._upsert),
             ("POST", f"{C}/points", self._retrieve),
             ("POST", f"{C}/points/scroll", self._scroll),
-            ("POST", f"{C}/points/query", self._query),
+            ("POST", f"{C}/points/query/batch", self._query),
             ("POST", f"{C}/points/count", self._count),
             ("POST", f"{C}/facet", self._facet),
             ("POST", f"{C}/points/delete", self._delete),
@@ -124,15 +124,10 @@ class LocalServer:
         return {"points": points, "next_page_offset": following}
 
     def _query(self, name: str, body: Any) -> Any:
-        request = models.QueryRequest.model_validate(body)
-        return self._client.query_points(
-            name,
-            query=request.query,
-            using=request.using,
-            query_filter=request.filter,
-            limit=request.limit or 10,
-            with_payload=request.with_payload or False,
-        )
+        searches = models.QueryRequestBatch.model_validate(body).searches
+        for search in searches:
+            search.params = None  # local mode warns of it
+        return self._client.query_batch_points(name, searches)
 
     def _count(self, name: str, body: Any) -> Any:
         return self._client.count(name, count_filter=models.CountRequest.model_validate(body).filter, exact=True)

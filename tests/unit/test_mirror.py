@@ -20,7 +20,7 @@ from test_sql_store import wheres
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.snapshot_file import SnapshotFile
 from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, Scope, Status, Tag, Usage
-from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector, VectorQuery
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.language.terms import query_terms
 from memory_anchor.recall import index, mirror, vector_rows, word_table
@@ -288,7 +288,7 @@ def test_more_than_the_mirror_holds_is_searched_in_the_store(
     store.put(FACTS, [Entry(replace(plain(), id=name), {DENSE: np.ones(8, np.float32)}) for name in "abc"])
 
     assert store.searched_by is not None
-    assert store.searched_by.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL) is None
+    assert store.searched_by.query_batch(FACTS, [VectorQuery(np.ones(8, np.float32), ALL)], Where()) is None
     assert len(store.nearest(FACTS, np.ones(8, np.float32), Where(), limit=ALL)) == 3
 
 
