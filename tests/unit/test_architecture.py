@@ -76,7 +76,7 @@ BUDGETS: dict[str, int] = {
     "extensions.more_agents": 733,
     "extensions.prompts": 1300,
     "extensions.service": 3690,
-    "extensions.sessions": 3066,
+    "extensions.sessions": 3000,
     "extensions.transfer": 2150,
     "front": 9202,
     "hooks": 1244,

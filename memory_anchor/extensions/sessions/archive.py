@@ -111,20 +111,10 @@ class StoredVector:
     session: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SessionsHolder:
-    """The archive, for a purge: a session that repeats an erased text goes whole, and is not read again."""
-
-    archive: SessionsFile
-    name: str = FILE
-
-    def erase(self, matches: Callable[[str], bool]) -> int:
-        return self.archive.forget_matching(matches)
-
-
 class SessionsFile(Sqlite):
-    """The file of sessions. Thread-safe, and safe for several processes."""
+    """The file of sessions, which a purge erases from. Thread-safe, and safe for several processes."""
 
+    name = FILE
     layout = LAYOUT
     newest_table = NEWEST_TABLE
     end_sql = ""
@@ -149,10 +139,7 @@ class SessionsFile(Sqlite):
             "where f.path = ? limit 1",
             (path,),
         )
-        if not rows:
-            return Facts()
-        name, cwd, branch, title, parent, leaf = (str(value) for value in rows[0])
-        return Facts(name, cwd, branch, title, parent, leaf)
+        return Facts(*map(str, rows[0])) if rows else Facts()
 
     def is_named(self, path: str, name: str) -> bool:
         """Return whether the session of a file was stored under a name, or forgotten under it."""
@@ -330,7 +317,7 @@ class SessionsFile(Sqlite):
 
         return self.write(unit)
 
-    def forget_matching(self, matches: Callable[[str], bool]) -> int:
+    def erase(self, matches: Callable[[str], bool]) -> int:
         """Erase whole, for good, each session in which a text matches, and make the files clean; return how many.
 
         A session goes as one: its file is the client's, and a part of it would come back with the next look.

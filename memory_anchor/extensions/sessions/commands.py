@@ -137,11 +137,8 @@ def _chosen() -> AdoptChoice | None:
         return None
     from memory_anchor.extensions.sessions.adopting import AdoptChoice
 
-    archive = _opened()
-    try:
+    with closing(_opened()) as archive:
         return AdoptChoice.stored(archive)
-    finally:
-        archive.close()
 
 
 def _agrees() -> bool:
@@ -154,16 +151,12 @@ def _read(choice: AdoptChoice) -> LookReport:
     from memory_anchor.extensions.sessions.adopting import read_all
     from memory_anchor.extensions.sessions.archive import SessionsFile
 
-    archive, ticker = SessionsFile(data_dir() / FILE), Ticker("files", every=200)
-
-    def progress(report: LookReport) -> None:
-        ticker.at(report.read, report.read + report.left)
-
-    try:
-        return read_all(archive, choice, progress=progress)
-    finally:
-        ticker.end()
-        archive.close()
+    ticker = Ticker("files", every=200)
+    with closing(SessionsFile(data_dir() / FILE)) as archive:
+        try:
+            return read_all(archive, choice, progress=lambda one: ticker.at(one.read, one.read + one.left))
+        finally:
+            ticker.end()
 
 
 def _opened() -> SessionsFile:

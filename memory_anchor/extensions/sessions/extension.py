@@ -21,7 +21,6 @@ LOOK_EVERY = timedelta(minutes=15)
 def _start(core: Core) -> Running:
     from memory_anchor.admin.purge import Cache
     from memory_anchor.extensions.sessions.adopting import look_again
-    from memory_anchor.extensions.sessions.archive import SessionsHolder
     from memory_anchor.extensions.sessions.meaning import PassageVectors
     from memory_anchor.extensions.sessions.proposing import ProjectProposals, propose
     from memory_anchor.extensions.sessions.settings import LOOK, SessionsSettings
@@ -57,7 +56,7 @@ def _start(core: Core) -> Running:
     def holders() -> list[Holder]:
         archive = part.archive()
         read = Cache("what sessions propose", part.steps_read.clear)
-        return [] if archive is None else [SessionsHolder(archive), read]
+        return [] if archive is None else [archive, read]
 
     job = Job(LOOK, "read what is new in agents' sessions, once they were adopted", LOOK_EVERY, look)
     return Running(

@@ -6,8 +6,7 @@ own statements that a capture would keep, newest last; what is open is the agent
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
 from memory_anchor.extensions.sessions.steps import OPEN
@@ -20,49 +19,27 @@ KEPT_FROM = 0.5
 """How likely a careful reader keeps a sentence that is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Handoff:
-    goal: str
-    settled: tuple[str, ...]
-    open: tuple[str, ...]
-    files: tuple[str, ...]
-    commands: tuple[str, ...]
-    last: str
-
-    def text(self) -> str:
-        """Return it as Markdown that a prompt can begin with."""
-        sections = [
-            ("Goal", [self.goal]),
-            ("Settled", self.settled),
-            ("Open", self.open),
-            ("Files", self.files),
-            ("Commands that worked", [f"`{command}`" for command in self.commands]),
-            ("Last said", [self.last]),
-        ]
-        blocks = [f"## {name}\n" + "\n".join(f"- {line}" for line in lines) for name, lines in sections if any(lines)]
-        return "\n\n".join(blocks)
-
-
-def handoff_of(archive: SessionsFile, session: int) -> Handoff:
-    """Return what a session leaves to the next one."""
+def handoff_of(archive: SessionsFile, session: int) -> str:
+    """Return what a session leaves to the next one, as Markdown that a prompt can begin with."""
     rows = archive.rows("select parts from passage where session = ? order by first, id", (session,))
     parts = [part for (stored,) in rows for part in parts_of(stored)]
     said = [Message("user", text) for kind, text in parts if kind == "user"]
     last = next((text for kind, text in reversed(parts) if kind in ("user", "agent")), "")
     actions = archive.rows("select kind, text, path, exit from action where session = ? order by id", (session,))
     plans = [str(text) for kind, text, _, _ in actions if kind == "plan"]
-    return Handoff(
-        goal=_line(said[0].content, GOAL_CHARS) if said else "",
-        settled=_settled(said),
-        open=tuple(_line(line[len(OPEN) :]) for line in "".join(plans[-1:]).split("\n") if line.startswith(OPEN)),
-        files=_last(str(path) for kind, _, path, _ in actions if kind in ("edit", "write") and path)[-FILES_MAX:],
-        commands=_last(
-            _line(str(text))
-            for kind, text, _, code in actions
-            if kind == "command" and code == 0 and programs_at_work(str(text))
-        )[-COMMANDS_MAX:],
-        last=_line(last, GOAL_CHARS),
-    )
+    files = (str(path) for kind, _, path, _ in actions if kind in ("edit", "write") and path)
+    worked = [str(text) for kind, text, _, code in actions if kind == "command" and code == 0]
+    commands = _last(f"`{_line(text)}`" for text in worked if programs_at_work(text))
+    sections: dict[str, Sequence[str]] = {
+        "Goal": [_line(one.content, GOAL_CHARS) for one in said[:1]],
+        "Settled": _settled(said),
+        "Open": [_line(line[len(OPEN) :]) for line in "".join(plans[-1:]).split("\n") if line.startswith(OPEN)],
+        "Files": _last(files)[-FILES_MAX:],
+        "Commands that worked": commands[-COMMANDS_MAX:],
+        "Last said": [_line(last, GOAL_CHARS)],
+    }
+    filled = {name: lines for name, lines in sections.items() if any(lines)}
+    return "\n\n".join(f"## {name}\n" + "\n".join(f"- {line}" for line in lines) for name, lines in filled.items())
 
 
 def _settled(said: list[Message]) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def _steps(archive: SessionsFile, session: int) -> Iterator[SessionStep]:
 def _draft(anchor: MemoryAnchor, one: SessionProposal, session: StoredSession) -> str:
     """Return the id of the memory that waits now, "" where it is known already or the gate keeps it out."""
     safe = cleaned(one.text)
-    hit = FoundPassage(0, one.session, one.text, one.at, 0.0, one.first)
+    hit = FoundPassage(0, one.session, one.at, one.first, 0.0, ())
     draft = Draft(
         content=safe.text,
         layer=Layer.VERIFIED_FACT,

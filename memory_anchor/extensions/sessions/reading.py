@@ -123,8 +123,7 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
         return read, 0
     facts = archive.facts_of(path) if resume else Facts()
     facts.file = found.path.stem
-    lines = _Lines(raw, start=resume - 1 if resume else 0, skipped=own.SKIPPED)
-    cutter = Cutter()
+    lines, cutter = _lines(raw, resume - 1 if resume else 0, own.SKIPPED, facts), Cutter()
     passages = _cut(cutter, own.steps(lines, facts), found, facts)
     if archive.is_named(path, own_name := clean_id(facts.file)):
         facts.name = own_name  # whatever a later line calls it
@@ -134,7 +133,7 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
     if passages:
         read.sessions = [ReadSession(facts, passages, resume, cutter.ended)]
     read.resume = resume_at(passages) if passages else resume
-    read.problem = lines.problem or ("" if passages or resume or facts.titles or not raw.strip() else UNREAD)
+    read.problem = facts.problem or ("" if passages or resume or facts.titles or not raw.strip() else UNREAD)
     return read, len(raw)
 
 
@@ -182,29 +181,23 @@ def _value(line: bytes) -> Json:
     return value
 
 
-class _Lines:
-    """The objects of JSON lines with their offsets; what is no object is left out, and said in `problem`."""
-
-    def __init__(self, raw: bytes, *, start: int, skipped: tuple[bytes, ...]) -> None:
-        self._raw, self._start, self._skipped = raw, start, skipped
-        self.problem = ""
-
-    def __iter__(self) -> Iterator[tuple[int, Record]]:
-        at = 0
-        while at < len(self._raw):
-            end = self._raw.find(b"\n", at)
-            is_whole = end >= 0
-            end = end if is_whole else len(self._raw)
-            line, offset, at = self._raw[at:end], self._start + at, end + 1
-            if not line.strip() or line.startswith(self._skipped):
-                continue
-            if len(line) > LINE_BYTES_MAX:
-                self.problem = LONG
-                continue
-            try:
-                value = _value(line)
-            except (ValueError, RecursionError):
-                self.problem = NO_JSON if is_whole else TORN
-                continue
-            if isinstance(value, dict):
-                yield offset, value
+def _lines(raw: bytes, start: int, skipped: tuple[bytes, ...], facts: Facts) -> Iterator[tuple[int, Record]]:
+    """Yield the objects of JSON lines with their offsets; what is none is left out, and noted in the facts."""
+    at = 0
+    while at < len(raw):
+        end = raw.find(b"\n", at)
+        is_whole = end >= 0
+        end = end if is_whole else len(raw)
+        line, offset, at = raw[at:end], start + at, end + 1
+        if not line.strip() or line.startswith(skipped):
+            continue
+        if len(line) > LINE_BYTES_MAX:
+            facts.problem = LONG
+            continue
+        try:
+            value = _value(line)
+        except (ValueError, RecursionError):
+            facts.problem = NO_JSON if is_whole else TORN
+            continue
+        if isinstance(value, dict):
+            yield offset, value

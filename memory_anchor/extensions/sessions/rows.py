@@ -58,7 +58,7 @@ def _handoff(anchor: MemoryAnchor, request: wanted.SessionsHandoff) -> Record:
     """Return {session, agent, text}: what the next agent begins with, fenced as what it is."""
     session, left = sessions_of(anchor).handoff(request)
     how = FURTHER.get(request.agent, FURTHER[""]).format(session=session.name)
-    text = f"What a session of {session.agent} leaves (quoted, untrusted), {session.name}:\n\n{left.text()}\n\n{how}"
+    text = f"What a session of {session.agent} leaves (quoted, untrusted), {session.name}:\n\n{left}\n\n{how}"
     return {"session": session.name, "agent": session.agent, "text": text}
 
 

@@ -31,29 +31,23 @@ CANDIDATES, CANDIDATES_NARROW, OF_A_SESSION = 200, 20_000, 3
 TERMS_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPassage:
-    """A passage that answers, better with a higher score. first: offset of its first line. later: what a later
-    decision says instead, "" for none."""
-
-    id: int
-    session: int
-    text: str
-    at: float
-    score: float
-    first: int
-    later: str = ""
-
-
 @dataclass(slots=True)
-class _Candidate:
+class FoundPassage:
+    """A passage that answers, better with a higher score. first: offset of its first line. cwd: of its session. later:
+    what a later decision says instead, "" for none."""
+
     id: int
     session: int
-    cwd: str
     at: float
     first: int
     score: float
     parts: Sequence[Part]
+    cwd: str = ""
+    later: str = ""
+
+    @property
+    def text(self) -> str:
+        return shown(self.parts)
 
 
 def search(
@@ -65,14 +59,14 @@ def search(
     if not wanted or ids == frozenset():
         return []
     match = " OR ".join(f'"{term}"' for term in wanted)
-    ranked: Sequence[_Candidate] = _candidates(archive, match, ids)
+    ranked: Sequence[FoundPassage] = _candidates(archive, match, ids)
     if vectors is not None:
         ranked = _with_meaning(archive, query, ids, ranked, vectors, words=len(wanted))
-    chosen: list[_Candidate] = []
+    chosen: list[FoundPassage] = []
     of_session: dict[int, int] = {}
     texts: set[str] = set()
     for one in ranked:
-        text = shown(one.parts)
+        text = one.text
         if of_session.get(one.session, 0) == OF_A_SESSION or text in texts:
             continue
         texts.add(text)
@@ -83,31 +77,26 @@ def search(
     return _with_later(chosen, ranked, limit)
 
 
-def _with_later(chosen: Sequence[_Candidate], ranked: Sequence[_Candidate], limit: int) -> list[FoundPassage]:
+def _with_later(chosen: Sequence[FoundPassage], ranked: Sequence[FoundPassage], limit: int) -> list[FoundPassage]:
     """Return what was chosen; a decision that a later one reverses stands behind that one, and names it."""
-    shown_ids: set[int] = set()
-    found: list[FoundPassage] = []
+    found: dict[int, FoundPassage] = {}
     for one in chosen:
         later, said = _reversal(one, ranked)
-        for passage, after in ((later, ""), (one, said)):
-            if passage is not None and passage.id not in shown_ids:
-                shown_ids.add(passage.id)
-                found.append(_found(passage, after))
-    return found[:limit]
+        if later is not None:
+            one.later = said if one.id not in found else one.later
+            found.setdefault(later.id, later)
+        found.setdefault(one.id, one)
+    return list(found.values())[:limit]
 
 
-def _found(one: _Candidate, later: str) -> FoundPassage:
-    return FoundPassage(one.id, one.session, shown(one.parts), one.at, one.score, one.first, later)
-
-
-def _reversal(one: _Candidate, ranked: Sequence[_Candidate]) -> tuple[_Candidate | None, str]:
+def _reversal(one: FoundPassage, ranked: Sequence[FoundPassage]) -> tuple[FoundPassage | None, str]:
     """Return the passage of the same folder in which a person later takes back what one says here, and its words.
 
     Both are statements of the person, not what was pasted; the later one reports a change, and they share words that
     few others have. That orders and names, and ends nothing: a memory needs the proof of `ingest.relations`.
     """
     said = {term for text in _statements(one) for term in terms(text)}
-    best: tuple[int, _Candidate | None, str] = (SHARED_LEAST - 1, None, "")
+    best: tuple[int, FoundPassage | None, str] = (SHARED_LEAST - 1, None, "")
     for other in ranked if said else ():
         if other.cwd != one.cwd or (other.at, other.first) <= (one.at, one.first) or other.id == one.id:
             continue
@@ -118,7 +107,7 @@ def _reversal(one: _Candidate, ranked: Sequence[_Candidate]) -> tuple[_Candidate
     return best[1], best[2]
 
 
-def _statements(one: _Candidate) -> list[str]:
+def _statements(one: FoundPassage) -> list[str]:
     """Return what the person said in a passage, without what was pasted or quoted."""
     texts = (text for kind, text in one.parts if kind == "user" and len(text) <= STATEMENT_CHARS)
     return [text for text in texts if "\n>" not in text and "```" not in text]
@@ -128,11 +117,11 @@ def _with_meaning(
     archive: SessionsFile,
     query: str,
     ids: Collection[int] | None,
-    ranked: Sequence[_Candidate],
+    ranked: Sequence[FoundPassage],
     vectors: PassageVectors,
     *,
     words: int,
-) -> Sequence[_Candidate]:
+) -> Sequence[FoundPassage]:
     """Return the candidates and what is near in meaning, best first; unchanged where nothing has a vector."""
     by_words = {one.id: one for one in ranked}
     cosines = vectors.near(archive, query, ids, by_words)
@@ -140,7 +129,7 @@ def _with_meaning(
         return ranked
     near = [id for id in cosines if id not in by_words]
     rows = archive.rows(
-        "select p.id, p.session, s.cwd, p.at, p.first, 0.0, p.parts from passage p join session s on s.id = p.session "
+        "select p.id, p.session, p.at, p.first, 0.0, p.parts, s.cwd from passage p join session s on s.id = p.session "
         "where p.id in (select value from json_each(?))",
         (json.dumps(near),),
     )
@@ -150,7 +139,7 @@ def _with_meaning(
     return sorted(candidates, key=_order)[:CANDIDATES]
 
 
-def _candidates(archive: SessionsFile, match: str, ids: Collection[int] | None) -> list[_Candidate]:
+def _candidates(archive: SessionsFile, match: str, ids: Collection[int] | None) -> list[FoundPassage]:
     """Return the passages in which words of the question occur, best first."""
     said, command, result = FIELDS
     heads: Mapping[int, float] = {
@@ -158,7 +147,7 @@ def _candidates(archive: SessionsFile, match: str, ids: Collection[int] | None) 
         for id, rank in archive.rows("select rowid, bm25(heads) from heads where heads match ?", (match,))
     }
     rows = archive.rows(
-        "select p.id, p.session, s.cwd, p.at, p.first, w.rank, p.parts from (select rowid, bm25(words, ?, ?, ?) as "
+        "select p.id, p.session, p.at, p.first, w.rank, p.parts, s.cwd from (select rowid, bm25(words, ?, ?, ?) as "
         "rank from words where words match ? order by rank limit ?) w join passage p on p.id = w.rowid "
         "join session s on s.id = p.session",
         (said, command, result, match, CANDIDATES if ids is None else CANDIDATES_NARROW),
@@ -169,12 +158,12 @@ def _candidates(archive: SessionsFile, match: str, ids: Collection[int] | None) 
     return sorted(found, key=_order)[:CANDIDATES]
 
 
-def _candidate(row: Row) -> _Candidate:
-    id, session, cwd, at, first, rank, parts = row
-    return _Candidate(
-        int(id or 0), int(session or 0), str(cwd), float(at or 0), int(first or 0), -float(rank or 0), parts_of(parts)
+def _candidate(row: Row) -> FoundPassage:
+    id, session, at, first, rank, parts, cwd = row
+    return FoundPassage(
+        int(id or 0), int(session or 0), float(at or 0), int(first or 0), -float(rank or 0), parts_of(parts), str(cwd)
     )
 
 
-def _order(one: _Candidate) -> tuple[float, float, int]:
+def _order(one: FoundPassage) -> tuple[float, float, int]:
     return -one.score, -one.at, one.id

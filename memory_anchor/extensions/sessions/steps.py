@@ -74,7 +74,7 @@ class Facts:
     leaf: str = ""
     file: str = ""
     problem: str = ""
-    titles: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict, kw_only=True)
 
 
 Lines = Iterable[tuple[int, Record]]
@@ -128,12 +128,13 @@ def said(role: Literal["user", "agent"], text: str, at: float, offset: int = 0) 
 def called(name: str, arguments: Json, *, at: float, offset: int = 0, call: str = "") -> TranscriptStep:
     """Return a call. arguments: an object, or JSON of one."""
     if isinstance(arguments, str):
-        arguments = _object(arguments) or {"input": arguments}
+        arguments = object_in(arguments) or {"input": arguments}
     act = _act(name, arguments if isinstance(arguments, Mapping) else {})
     return TranscriptStep("call", act.text, at, offset, act, call)
 
 
-def _object(text: str) -> Record | None:
+def object_in(text: str) -> Record | None:
+    """Return the object that a text is, as JSON; None for none."""
     try:
         value = lenient(text) if text.startswith("{") else None
     except (ValueError, RecursionError):

@@ -23,8 +23,7 @@ from memory_anchor.domain.requests.fields import Moment, use_case
 from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.sessions import requests
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
-from memory_anchor.extensions.sessions.handoff import Handoff, handoff_of
-from memory_anchor.extensions.sessions.passages import shown
+from memory_anchor.extensions.sessions.handoff import handoff_of
 from memory_anchor.extensions.sessions.search import FoundPassage, search
 from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.ingest.proposals import SENTENCE
@@ -235,12 +234,12 @@ class SessionUseCases:
         sql = "select id, at, first, parts from passage where session = ? and first >= ? order by first, id limit ?"
         rows = archive.rows(sql, (session.id, begin, request.limit)) if archive is not None else []
         return session, [
-            FoundPassage(int(id or 0), session.id, shown(parts_of(parts)), float(at or 0), 0.0, int(first or 0))
+            FoundPassage(int(id or 0), session.id, float(at or 0), int(first or 0), 0.0, parts_of(parts))
             for id, at, first, parts in rows
         ]
 
     @use_case(requests.SessionsHandoff)
-    def handoff(self, request: requests.SessionsHandoff) -> tuple[StoredSession, Handoff]:
+    def handoff(self, request: requests.SessionsHandoff) -> tuple[StoredSession, str]:
         """Return what a session leaves to the next one. Raises NotFound."""
         self._check()
         session = self.named(request.session) if request.session else self.newest()

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from memory_anchor.base.json_values import Json, Record, lenient
+from memory_anchor.base.json_values import Json, Record
 from memory_anchor.extensions.sessions.steps import (
     Facts,
     Lines,
     TranscriptStep,
     called,
+    object_in,
     resulted,
     said,
     seconds,
@@ -69,12 +70,7 @@ def _steps_of(item: Record, *, at: float, offset: int) -> Iterator[TranscriptSte
 
 def _output(output: Json) -> tuple[str, Json]:
     """Return what a call printed and how it ended; older releases wrap both in JSON."""
-    value = output
-    if isinstance(value, str) and value.startswith("{"):
-        try:
-            value = lenient(value)
-        except (ValueError, RecursionError):
-            value = output
+    value = object_in(output) if isinstance(output, str) else output
     if isinstance(value, Mapping):
         meta, inner = value.get("metadata"), value.get("output", value.get("content"))
         code = meta.get("exit_code") if isinstance(meta, Mapping) else None
