@@ -205,6 +205,16 @@ PROMISES: dict[str, Held] = {
         ),
         "| a foreign format, a newer version": (
             "test_sessions::test_foreign_files_links_and_odd_clocks_are_told_and_the_rest_is_read",
+            "test_sessions::test_what_a_version_could_not_read_is_read_again_by_the_next",
+        ),
+        "Deleted is what is gone": (
+            "test_agent_readers::test_what_is_no_longer_chosen_is_not_gone",
+            "test_agent_readers::test_what_cannot_be_looked_into_is_not_gone",
+            "test_agent_readers::test_a_file_that_comes_back_is_there",
+        ),
+        "| a value of another form": (
+            "test_agent_readers::test_an_odd_line_of_a_transcript_costs_itself",
+            "test_agent_readers::test_a_format_that_is_not_known_is_one_line",
         ),
     },
     "docs/knowledge.md": {
