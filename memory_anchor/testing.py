@@ -26,11 +26,12 @@ from memory_anchor.recall.search import Searcher
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memory_anchor.domain.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
+    from memory_anchor.domain.ports import Answer, Clock, Embedder, Matrix, Reranker, Snapshot
     from memory_anchor.identity.keys import Signer
     from memory_anchor.process.wiring import Core
     from memory_anchor.runtime.wire import Preamble
     from memory_anchor.settings import Settings
+    from memory_anchor.store.sql_store import SqlStore
 
 PASSPHRASE = "correct horse battery"  # noqa: S105 - opens test keys alone
 """What every test's human types."""
@@ -103,22 +104,29 @@ class HashEmbedder:
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
 
 
+def memory_store() -> SqlStore:
+    """Return an empty store over a database in memory; what it holds ends with it."""
+    from memory_anchor.store.database import IN_MEMORY, Sqlite
+    from memory_anchor.store.sql_store import SqlStore
+
+    return SqlStore(Sqlite(IN_MEMORY))
+
+
 def ephemeral_core(
     data_dir: Path,
     *,
     clock: Clock | None = None,
     settings: Settings | None = None,
-    store: MemoryStore | None = None,
+    store: SqlStore | None = None,
     embedder: Embedder | None = None,
     reranker: Reranker | None = None,
     local: Embedder | None = None,
 ) -> Core:
-    """Return a whole memory over the reference store, a hashing embedder and a clock moved by hand.
+    """Return a whole memory over a database in memory, a hashing embedder and a clock moved by hand.
 
     data_dir: an empty folder. Nothing runs in the background; `core.services.searcher.index.embed_pending` and
     `core.scheduler.run` do by hand what an engine does.
     """
-    from memory_anchor.adapters.dict_store import DictStore
     from memory_anchor.process.app import build_core
     from memory_anchor.settings import Settings as AllSettings
 
@@ -126,7 +134,7 @@ def ephemeral_core(
         settings or AllSettings(),
         data_dir=data_dir,
         clock=clock or ManualClock(),
-        store=store or DictStore(),
+        store=store or memory_store(),
         embedder=embedder or HashEmbedder(),
         reranker=reranker,
         local=local,
@@ -134,7 +142,7 @@ def ephemeral_core(
 
 
 def make_searcher(
-    store: MemoryStore,
+    store: SqlStore,
     embedder: Embedder | None,
     clock: Clock,
     options: SearchOptions | None = None,

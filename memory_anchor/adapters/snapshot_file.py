@@ -1,10 +1,9 @@
 """`ports.Snapshot` as one file: arrays that were derived, for the next process to load.
 
 The store's (`SNAPSHOT_FILE`) is never trusted; its reader asks the store for each version. Those of L0 and L4
-(`ROWS_FILE`)
-are rows by the hash of a text, right whatever happened since. So neither is fsync'ed; what a power cut leaves fails
-the checksum of each array (`.npz` is a zip) and counts as nothing. They hold ids, hashes, hashed words, vectors, tags
-and people's names, no text.
+(`ROWS_FILE`) are rows by the hash of a text, right whatever happened since. So neither is fsync'ed; what a power cut
+leaves fails the checksum of each array (`.npz` is a zip) and counts as nothing. They hold ids, hashes, hashed words,
+vectors, tags and people's names, no text.
 """
 
 from __future__ import annotations
@@ -53,13 +52,6 @@ class SnapshotFile:
             return arrays
         self.drop()
         return None
-
-    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
-        """Return the arrays and remove the file; None as for `read`."""
-        arrays = self.read()
-        if arrays is not None:
-            self.drop()
-        return arrays
 
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Replace the file; where there is no space for it, remove it."""

@@ -32,7 +32,7 @@ from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Record, whole
 from memory_anchor.domain.errors import BadInput, retry_on_conflict
 from memory_anchor.domain.model import COLLECTIONS, point_id
-from memory_anchor.domain.ports import AuditLog, Embedder, MemoryStore, VersionReader
+from memory_anchor.domain.ports import Embedder, MemoryStore, VersionReader
 from memory_anchor.domain.where import Between, HasVector, OneOf, Where
 from memory_anchor.layers.commits import audit_record
 from memory_anchor.layers.records import RECORD_COLLECTIONS
@@ -55,12 +55,9 @@ PAGE = 200
 OLD_PARTS = 4
 
 
-def repair_at_start(upkeep: Upkeep, audit: AuditLog, data_dir: Path, now: datetime) -> None:
+def repair_at_start(upkeep: Upkeep, data_dir: Path, now: datetime) -> None:
     """Repair what can be, and log it."""
-    store = upkeep.store
-    rewrite_audience_keys(store, data_dir)
-    if isinstance(audit, JsonlAudit):  # in a database, a version and its line are stored together
-        compare_trail(store, audit, now)
+    rewrite_audience_keys(upkeep.store, data_dir)
     if finish_purge(upkeep, at=now):
         log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
 

@@ -112,9 +112,6 @@ class Snapshot(Protocol):
     def read(self) -> Mapping[str, NDArray[np.generic]] | None:
         """Return the arrays; None for none, or none that can be read, which are removed."""
 
-    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
-        """Return the arrays and remove them; None for none, or none that can be read."""
-
     def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Store these in place of the old ones; where that fails nothing is stored."""
 
@@ -335,8 +332,7 @@ class CandidateSearch(Protocol):
         in a unit also up to `limit` of what it wrote."""
 
 
-@runtime_checkable
-class FollowedStore(Protocol):
+class FollowedStore(MemoryStore, Protocol):
     """A store whose writes are numbered in the order they were committed, erasing included, so that a copy of it can
     follow: whoever has taken in all up to a number has missed none below it. searched_by: who answers its searches."""
 

@@ -137,13 +137,15 @@ def _model(core: Core) -> str:
 
 def _use_cases(core: Core) -> str:
     """Save, find, get and forget through every layer, over a store in memory."""
-    from memory_anchor.adapters.dict_store import DictStore
     from memory_anchor.domain.model import Actor, Caller, Scope
     from memory_anchor.process.app import build_core
+    from memory_anchor.store.database import IN_MEMORY, Sqlite
+    from memory_anchor.store.sql_store import SqlStore
 
     with tempfile.TemporaryDirectory(prefix="memory-anchor-") as folder:
+        store = SqlStore(Sqlite(IN_MEMORY))
         scratch = build_core(
-            core.settings, data_dir=Path(folder), store=DictStore(), embedder=core.services.embedder, clock=core.clock
+            core.settings, data_dir=Path(folder), store=store, embedder=core.services.embedder, clock=core.clock
         )
         try:
             anchor = scratch.anchor(Actor(Caller.AGENT, Scope(agent="doctor", conversation="doctor")))

@@ -36,7 +36,6 @@ from memory_anchor.domain.ports import (
     Embedder,
     HeldLock,
     LanguageModel,
-    MemoryStore,
     Reranker,
 )
 from memory_anchor.runtime.wire import user_config_file
@@ -62,7 +61,7 @@ def build_core(
     data_dir: Path,
     lock: HeldLock | None = None,
     clock: Clock | None = None,
-    store: MemoryStore | None = None,
+    store: SqlStore | None = None,
     embedder: Embedder | None = None,
     model: LanguageModel | None = None,
     reranker: Reranker | None = None,

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,11 @@ from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
 
-from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, new_token
 from memory_anchor.admin.checks import repair_at_start
-from memory_anchor.base.durability import Durability, SyncedLock
-from memory_anchor.base.files import make_private, refresh, remove_durably, write_atomic
+from memory_anchor.base.files import refresh, remove_durably, write_atomic
 from memory_anchor.base.idempotency import FirstAnswers
 from memory_anchor.base.json_values import Json
 from memory_anchor.base.parallel_calls import call_circuit
@@ -58,9 +55,7 @@ from memory_anchor.domain.ports import (
     Embedder,
     Entry,
     LanguageModel,
-    MemoryStore,
     Reranker,
-    SmallRecords,
     Snapshot,
 )
 from memory_anchor.domain.requests import checks
@@ -91,7 +86,6 @@ from memory_anchor.recall.snippets import RankedMemory, snippet
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
-from memory_anchor.store.group_commit import call_each
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.shared_files import SharedFiles, is_served_by_many
 from memory_anchor.store.sql_store import SqlStore
@@ -136,7 +130,7 @@ class Adapters:
     `recall.index` and `recall.nearness`.
     """
 
-    store: MemoryStore
+    store: SqlStore
     embedder: Embedder | None
     model: LanguageModel | None
     clock: Clock
@@ -158,13 +152,11 @@ class Core:
         self.started_at = self.clock.now()
         self._closed = False
         self.new_id = Ids(self.clock).new
-        self._store = adapters.store
-        self._database = adapters.store.database if isinstance(adapters.store, SqlStore) else None
-        rows = SqlRecords(self._database, self.clock.now) if self._database is not None else None
-        self.records: SmallRecords = rows or FileRecords(data_dir)
-        self._durability = Durability()
-        self.audit = self._trail()
-        self._shared = SharedFiles(data_dir, rows, self._files_changed) if rows and is_served_by_many(rows) else None
+        self._store, self._database = adapters.store, adapters.store.database
+        self.records = SqlRecords(self._database, self.clock.now)
+        self.audit = SqlAudit(self._database)
+        by_many = is_served_by_many(self.records)
+        self._shared = SharedFiles(data_dir, self.records, self._files_changed) if by_many else None
         if self._shared is not None:
             self._shared.begin()
         self.projects = Projects(data_dir / "projects.json", self.new_id, joined=self._joined)
@@ -180,7 +172,7 @@ class Core:
         self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
         self.services = self._make_services(adapters)
         self.upkeep = self._make_upkeep(adapters)
-        repair_at_start(self.upkeep, self.audit, data_dir, self.clock.now())
+        repair_at_start(self.upkeep, data_dir, self.clock.now())
         usage, index, invalidate = self.services.usage, self.services.searcher.index, self.services.invalidate_caches
         hours = {str(job): every for job, every in settings.lifecycle.intervals_h.items()}
         calls = JobCalls(usage.flush, index.embed_pending, invalidate)
@@ -200,19 +192,9 @@ class Core:
 
     # --- composition ---------------------------------------------------------------------------------------------
 
-    def _trail(self) -> JsonlAudit | SqlAudit:
-        if self._database is not None:
-            return SqlAudit(self._database)
-        path = self.data_dir / "audit" / "audit.jsonl"
-        make_private(path.parent)  # what says that the trail of this directory is a file
-        return JsonlAudit(path, durability=self._durability)
-
     def _files_changed(self, names: set[str]) -> None:
         if "projects.json" in names:
             self.projects.file_changed()
-
-    def _writers_lock(self) -> AbstractContextManager[bool | None]:
-        return SyncedLock(self._durability) if self._database is None else UnitLock(self._database)
 
     def _writes_seen(self) -> Callable[[], int] | None:
         """Return what counts the writes to the store, None where others write to it too."""
@@ -235,7 +217,7 @@ class Core:
             new_id=self.new_id,
             entry_of=searcher.index.entry_of,
             on_write=self._stored,
-            lock=self._writers_lock(),
+            lock=UnitLock(self._database),
             written=self._writes_seen(),
         )
         policy = services.policy(settings)
@@ -477,8 +459,7 @@ class Core:
         for extension in self.running.values():
             extension.close()
         self.services.store.flush()
-        if isinstance(self.audit, SqlAudit):
-            self.audit.close()
+        self.audit.close()
         if self._shared is not None:
             self._shared.end()
         self.services.store.close()
@@ -509,10 +490,7 @@ class Core:
         """Update searches with what was stored, once it is committed."""
         follow: list[Callable[[], None]] = [partial(self._show, entry) for entry in entries]
         follow += [self.services.recalled_together.changed, self._embedding.wake]
-        if self._database is None:
-            call_each(follow)
-        else:
-            self._database.afterwards(*follow)
+        self._database.afterwards(*follow)
 
     def _show(self, entry: Entry) -> None:
         self.services.searcher.index.note_written(entry)

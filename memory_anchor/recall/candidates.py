@@ -53,7 +53,7 @@ JUST_WRITTEN = 40
 """Memories of a layer without a vector yet, the newest first, that are candidates whatever their words."""
 LISTED_MAX = 2_000
 """Memories of a period that are looked through for different ones."""
-WRITTEN_HERE = ("edge", "dict", "sqlite")
+WRITTEN_HERE = ("sqlite",)
 """Kinds of store that no other process writes to."""
 BARE_READ = 50
 """Memories without a vector that a search reads again, the newest of them, where other engines embed too."""

@@ -3,8 +3,8 @@
 A store that numbers its writes is followed: the first search reads what the mirror needs of all versions, without their
 texts (a second for 100,000), and every search first takes in what was written since, by whatever process, with one
 cheap query where that is nothing. The mirror then answers every search, the store's own too (`searched_by`), up to
-`MAX_ROWS`. Another store: a writer calls `note_written`; everything else comes from the store, at once for what a
-search needs (`filled`) or page by page in the background (`warm`).
+`MAX_ROWS`. Of a store with more: a writer calls `note_written`; everything else comes from the store, at once for what
+a search needs (`filled`) or page by page in the background (`warm`).
 
 The generation moves with every change, so that no older answer is used.
 """
@@ -33,7 +33,7 @@ from memory_anchor.recall.candidates import WRITTEN_HERE, points_to_read
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, quarantine_name
-from memory_anchor.recall.kept_mirror import WARM_PAGE, WORTH_TAKING, kept_mirror
+from memory_anchor.recall.kept_mirror import WARM_PAGE, kept_mirror
 from memory_anchor.recall.mirror import MAX_ROWS, ROOM_SHARE, Mirror
 from memory_anchor.recall.mirror_row import rows_of_followed
 from memory_anchor.recall.point_table import point_texts
@@ -43,15 +43,13 @@ from memory_anchor.recall.row_columns import asked_of_store
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.domain.ports import FollowedRows, Matrix, MemoryStore, Snapshot
+    from memory_anchor.domain.ports import FollowedRows, Matrix, Snapshot
     from memory_anchor.recall.query_embedder import QueryEmbedder
 
     _Part = tuple[Mirror, NDArray[np.int64]]
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
-MARKS_PAGE = 1000
-"""The same where only what may move of each is read."""
 SAVED_FROM = 2000
 """Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
 CURRENT = Where(all_of=(OneOf("state", (*sorted(SEARCHABLE_STATES), Status.PENDING.value)),))
@@ -68,7 +66,7 @@ class Index:
 
     def __init__(
         self,
-        store: MemoryStore,
+        store: FollowedStore,
         query_embedder: QueryEmbedder,
         yield_to_requests: Callable[[], None],
         snapshot: Snapshot | None,
@@ -83,12 +81,11 @@ class Index:
         self.generation = 0
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
-        self._followed = store if isinstance(store, FollowedStore) else None
+        self._followed: FollowedStore | None = store
         self._following, self._seen = threading.Lock(), 0
         self._saved = 0
         """Rows of the mirror that is saved."""
-        if self._followed is not None:
-            self._followed.searched_by = self
+        store.searched_by = self
         self._counted: dict[str, tuple[int, int]] = {}
         makers, computes_here = query_embedder.embedders, query_embedder.computes_here
         waits = {name: yield_to_requests if computes_here(name) else None for name in makers}
@@ -149,8 +146,7 @@ class Index:
     def warm(self) -> int:
         """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile.
 
-        What the last process saved is loaded first: then only what has changed since is read. The mirror is whole
-        afterwards, unless it was emptied meanwhile. A page is older than what was written since.
+        The mirror is whole afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
         if self.follow():
             if not self._saved:  # a process that is killed saves nothing
@@ -160,10 +156,7 @@ class Index:
             with self.lock:
                 era, self._written_meanwhile = self.mirror.era, set()
             try:
-                loaded = self._loaded()
-                read = self._caught_up(loaded, era) if loaded is not None else None
-                if read is None:
-                    read = sum(self._read_all(layer.value, era) for layer in SEARCHED_LAYERS)
+                read = sum(self._read_all(layer.value, era) for layer in SEARCHED_LAYERS)
                 with self.lock:
                     self.mirror.is_whole = self.mirror.era == era
             finally:
@@ -348,7 +341,7 @@ class Index:
                     near += zip(part.points.texts(rows[order]), found[order].tolist(), strict=True)
         return near if fresh is None else sorted(near, key=lambda pair: -pair[1])
 
-    # --- reading another store -------------------------------------------------------------------------------------
+    # --- reading more than is followed -----------------------------------------------------------------------------
 
     def _read_all(self, collection: str, era: int) -> int:
         """Read a collection into the mirror and return how many; it stops where the mirror is emptied meanwhile."""
@@ -384,9 +377,7 @@ class Index:
             size, mirror = len(self.mirror), self.mirror
             if self._snapshot is None or not mirror.is_whole or size < SAVED_FROM or size == self._saved:
                 return
-            if self._followed is None:
-                self._snapshot.put(mirror.to_arrays())
-            elif not mirror.points.has_gaps:
+            if self._followed is not None and not mirror.points.has_gaps:
                 self._snapshot.put(mirror.to_arrays())
                 self._saved = size
 
@@ -400,58 +391,6 @@ class Index:
         mirror = Mirror(self.query_embedder.identities)
         mirror.era = self.mirror.era + 1
         return mirror
-
-    def _loaded(self) -> Mirror | None:
-        """Return the mirror that the last process saved, nothing of it confirmed; None where there is none of use."""
-        arrays = self._snapshot.take() if self._snapshot is not None else None
-        if arrays is None:
-            return None
-        mirror = self._next_mirror()
-        try:
-            mirror.load_arrays(arrays)
-        except (KeyError, ValueError, TypeError):
-            return None
-        return mirror
-
-    def _caught_up(self, loaded: Mirror, era: int) -> int | None:
-        """Use a loaded mirror, confirmed by the store, and read what it lacks; return how many were seen.
-
-        None: too much of it is old, and the store is better read anew.
-
-        The store has the last word on each version: one that it does not list is not found, one that is new, or has a
-        vector now, is read, and so is what was written or read meanwhile.
-        """
-        seen, lacking = 0, dict[str, list[str]]()
-        for layer in SEARCHED_LAYERS:
-            after, lacking[layer.value] = None, []
-            while True:
-                self._yield_to_requests()
-                marks, after = self.store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
-                lacking[layer.value] += loaded.confirm(marks)
-                seen += len(marks)
-                if after is None:
-                    break
-        if loaded.drop_unconfirmed() < WORTH_TAKING * len(loaded):
-            return None
-        with self.lock:
-            if self.mirror.era != era:
-                return seen
-            self.generation += 1
-            loaded.era = era
-            read = self.mirror.points.texts(np.arange(len(self.mirror)))
-            read_meanwhile = {
-                *(self._written_meanwhile or ()),
-                *(point for point in read if point not in loaded.points),
-            }
-            self.mirror, self._written_meanwhile = loaded, set()
-        for collection, points in lacking.items():
-            wanted = [*points, *read_meanwhile.difference(points)]
-            for start in range(0, len(wanted), WARM_PAGE):
-                self._yield_to_requests()
-                page = self.store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
-                if not self._add_page(page, collection, era):
-                    return seen
-        return seen
 
     def in_memory(self) -> dict[str, Json]:
         """Return how many versions searches need not read from the store, and whether these are all."""
@@ -573,8 +512,6 @@ class Index:
                 self.mirror.set_vectors(vectors, using)
             if self._written_meanwhile is not None:
                 self._written_meanwhile.update(vectors)
-        if self._snapshot is not None and self._followed is None:
-            self._snapshot.drop()  # where this process has not loaded it, it may have older rows of these
 
     def filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:
         """Return this mirror, or the current one, once it knows these versions (point id -> collection).

@@ -14,13 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Tag
-from memory_anchor.domain.ports import DENSE, Entry, Hit, Mark, SparseVector
+from memory_anchor.domain.ports import DENSE, Entry, Hit, SparseVector
 from memory_anchor.domain.where import Where
 from memory_anchor.language.traits import named_of
 from memory_anchor.recall.centring import Centring
@@ -326,7 +325,6 @@ class Mirror:
         for name, vectors in self._rows_of.items():
             vectors.load_arrays(part_of(arrays, name), size)
         self._live[:size] = False
-        self._confirmed = np.zeros(size, dtype=bool)
 
     def _made_for(self) -> dict[str, object]:
         return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
@@ -346,30 +344,6 @@ class Mirror:
         self._live[: len(self)] = is_kept & np.isin(self.columns.arrays["state"][: len(self)], live)
         self._drop(np.flatnonzero(~is_kept))
         self._count(np.arange(len(self)))
-
-    def confirm(self, marks: Sequence[Mark]) -> list[str]:
-        """Update what changed of loaded versions; return the points that are unknown here or lack a vector."""
-        self._invalidate()
-        points = [mark.point_id for mark in marks]
-        rows = self.points.rows(packed_points(points))
-        here = rows >= 0
-        complete = here.copy()
-        for vectors in self._rows_of.values():
-            complete &= vectors.embedded(rows)
-        self._confirmed[rows[here]] = True
-        known_marks = list(compress(marks, here))
-        self._live[rows[here]] = [mark.state in SEARCHABLE_STATES for mark in known_marks]
-        moved = {"audience": [mark.audience for mark in known_marks], "state": [mark.state for mark in known_marks]}
-        self.columns.put(rows[here], moved)
-        return list(compress(points, ~complete))
-
-    def drop_unconfirmed(self) -> int:
-        """Drop loaded versions that were not confirmed, out of means and conversations too; return how many stay."""
-        rows = np.arange(len(self))
-        self._count(rows)
-        left = np.flatnonzero(~(self._confirmed & self._live[: len(self)]))
-        self._put_in_conversations(left, np.full(len(left), NONE, np.int32), self._place[left])
-        return int(self._confirmed.sum())
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

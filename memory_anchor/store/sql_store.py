@@ -11,13 +11,13 @@ Invariant: a write that returned is durable, and one that raised has stored noth
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from memory_anchor.adapters import revisions
-from memory_anchor.adapters.dict_store import inverse_frequency
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import items, parsed, record, text, whole
 from memory_anchor.domain.errors import StoreDamaged
@@ -557,6 +557,11 @@ def _write_vector(link: SqlLink, seq: int, vector: Row | None) -> None:
     else:
         link.run(_VECTOR, (seq, *vector))
     link.run(f"update version set changed = ({_NEXT}) where seq = ?", (seq,))
+
+
+def inverse_frequency(documents_with: int, documents: int) -> float:
+    """Return ln((N - df + 0.5) / (df + 0.5) + 1), Qdrant's IDF; N counts the points that carry the sparse vector."""
+    return math.log((documents - documents_with + 0.5) / (documents_with + 0.5) + 1.0)
 
 
 def _best(points: Sequence[bytes], scores: np.ndarray, limit: int) -> list[Hit]:

@@ -52,6 +52,6 @@ class ConnectionLease:
         self._database.let_go(self._name)
 
 
-def lease_of(database: Database | None, name: str) -> Lease:
+def lease_of(database: Database, name: str) -> Lease:
     """Return the lease of that name over a database; one that has one process needs none."""
     return ConnectionLease(database, name) if isinstance(database, Postgresql) else NoLease()

@@ -488,9 +488,9 @@ def _captured(messages: Sequence[Record], name: str, settings: Settings, embedde
 
 def in_memory(folder: Path, settings: Settings, embedder: Embedder | None) -> Core:
     """Return a memory in RAM with these settings."""
-    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.testing import memory_store
 
-    return build_core(settings, data_dir=folder, store=DictStore(), embedder=embedder)
+    return build_core(settings, data_dir=folder, store=memory_store(), embedder=embedder)
 
 
 def _learner(conversation: str) -> Actor:

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.errors import NotFound
 from memory_anchor.domain.model import Actor, Outcome, Scope, Status
 from memory_anchor.front import calls
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import ScopeSettings, Settings
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.testing import ManualClock, ephemeral_core, memory_store
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 OWN = "My notes say the deploy key lives in the blue vault"
@@ -53,7 +52,7 @@ def test_what_an_agent_keeps_for_itself_stays_in_its_project(anchor: MemoryAncho
 
 def test_the_user_may_let_an_agent_read_across_projects(tmp_path: Path, agent: Actor) -> None:
     """Promise 6: `scope.agent_across_projects`, by the user's word, and back again; another agent reads nothing."""
-    store, clock = DictStore(), ManualClock()
+    store, clock = memory_store(), ManualClock()
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
@@ -78,7 +77,7 @@ def _all() -> Any:
 
 def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Actor) -> None:
     """Promise 6, upgrade: a version with the old key is unreadable elsewhere and found where it belongs."""
-    store, clock, folder = DictStore(), ManualClock(), tmp_path / "upgraded"
+    store, clock, folder = memory_store(), ManualClock(), tmp_path / "upgraded"
     folder.mkdir()
     core = ephemeral_core(tmp_path / "data", store=store, clock=clock)
     kept = core.anchor(replace(agent, project_dir=str(folder))).save_memory(OWN, visibility="agent").id

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from pgserver import Cluster
+from reference_store import DictStore
 
-from memory_anchor.adapters.dict_store import DictStore, inverse_frequency
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, WrongEmbedder
 from memory_anchor.domain.model import (
@@ -41,7 +41,7 @@ from memory_anchor.domain.ports import (
 from memory_anchor.domain.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.postgresql import Postgresql
-from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.store.sql_store import SqlStore, inverse_frequency
 
 FACTS = "verified_fact"
 EVENTS = "event_log"

@@ -20,11 +20,11 @@ from figures import figure
 from human_seat import Seat
 from serving import Served, bearer, core_to_serve, key_for
 
+from memory_anchor.admin.waiting import BATCHES
 from memory_anchor.domain.credential import Role
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.extensions.service.batches import ITEMS_MAX
 from memory_anchor.extensions.service.http_api import build_http, check_tls
-from memory_anchor.extensions.service.keys import FOLDER
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
@@ -91,8 +91,8 @@ def test_a_batch_is_worked_off_once_however_often_it_is_sent(served: Served, hel
     assert push(bob).json()["id"] != batch
     other = push(eve, items=items[:1])
     assert other.status_code == 400 and "came before with other items" in other.json()["message"]
-    texts = [path.read_text() for path in (held.data_dir / FOLDER / "ingest").glob(f"{batch}.json")]
-    assert texts and "reviews" not in texts[0]
+    kept = held.records.read(f"{BATCHES}/{batch}.json")
+    assert kept is not None and b"reviews" not in kept.content
 
 
 def test_a_batch_waits_without_secrets_and_its_report_names_what_was_removed(served: Served, held: Core) -> None:
@@ -110,7 +110,8 @@ def test_a_batch_waits_without_secrets_and_its_report_names_what_was_removed(ser
     ]
     with held.upkeep.batch_item:  # nothing is worked off meanwhile
         pushed = served.ask("POST", "/v1/ingest", headers=bearer(key), json={"items": items}).json()
-        waiting = (held.data_dir / FOLDER / "ingest" / f"{pushed['id']}.json").read_text()
+        kept = held.records.read(f"{BATCHES}/{pushed['id']}.json")
+        waiting = kept.content.decode() if kept is not None else ""
     done = finished(lambda: served.ask("GET", f"/v1/ingest/{pushed['id']}", headers=bearer(key)))
 
     assert "The whale sang" in waiting and secret[4:] not in waiting
@@ -161,7 +162,7 @@ def test_a_batch_is_taken_whole_or_not_at_all(served: Served, held: Core, body: 
 
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
     assert why in answer.json()["message"]
-    assert not list((held.data_dir / FOLDER).glob("ingest/*"))
+    assert not held.records.listed(BATCHES)
 
 
 def test_the_server_tells_what_it_is_and_whether_its_store_answers(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import file_store
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.errors import BadInput, DiskFull
 from memory_anchor.domain.model import Actor, Layer, Scope
 from memory_anchor.domain.where import Where
@@ -88,22 +88,14 @@ def test_a_client_that_goes_away_leaves_its_context_as_an_event(core: Core, agen
     assert ["flaky test_edge" in event.content for event in anchor.search_events()] == [True]
 
 
-class KeptStore(DictStore):
-    """The reference store, still readable after it was closed."""
-
-    def close(self) -> None:
-        self.flush()
-
-
 def test_closing_the_process_keeps_what_was_in_mind(tmp_path: Path, agent: Actor) -> None:
     """Rule 3.1: a process that drains writes L1 before it ends."""
-    store = KeptStore()
-    core = ephemeral_core(tmp_path / "closing", store=store)
+    core = ephemeral_core(tmp_path / "closing", store=file_store(tmp_path / "store"))
     core.anchor(agent).set_active("current_topic", "release notes")
 
     core.close()
 
-    (event,) = store.scan("event_log", Where())[0]
+    (event,) = file_store(tmp_path / "store").scan("event_log", Where())[0]
     assert "release notes" in event.memory.content
 
 
@@ -237,8 +229,7 @@ def test_a_conversation_that_cannot_be_logged_keeps_no_other_from_it(
     tmp_path: Path, agent: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 3.1: closing goes on to the next conversation, and to the store."""
-    store = KeptStore()
-    core = ephemeral_core(tmp_path / "closing", store=store)
+    core = ephemeral_core(tmp_path / "closing", store=file_store(tmp_path / "store"))
     for name in ("a", "b"):
         core.anchor(replace(agent, scope=Scope(agent="x", conversation=name))).set_active("topic", name)
     log = core.services.events.log
@@ -251,7 +242,8 @@ def test_a_conversation_that_cannot_be_logged_keeps_no_other_from_it(
     monkeypatch.setattr(core.services.events, "log", torn)
     core.close()
 
-    assert [event.memory.content for event in store.scan("event_log", Where())[0]] == ["topic: b"]
+    events, _ = file_store(tmp_path / "store").scan("event_log", Where())
+    assert [event.memory.content for event in events] == ["topic: b"]
 
 
 def _talk(anchor: MemoryAnchor, clock: ManualClock, subject: str) -> None:

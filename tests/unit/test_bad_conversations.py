@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.errors import BadInput, Unavailable
 from memory_anchor.domain.model import Actor
 from memory_anchor.front import mcp_answers
 from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel, memory_store
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 GOOD = {"role": "user", "content": "We decided to use PostgreSQL 16 because of logical replication."}
@@ -121,7 +120,7 @@ def test_a_model_that_answers_nonsense_late_or_never_costs_a_note(
         Settings(),
         data_dir=tmp_path / "own",
         clock=ManualClock(),
-        store=DictStore(),
+        store=memory_store(),
         embedder=HashEmbedder(),
         model=ScriptedLanguageModel(answer),
     )

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer, Status
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit
 from memory_anchor.domain.where import Where
-from memory_anchor.recall import mirror, vector_rows
+from memory_anchor.recall import index, mirror, vector_rows
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.vector_rows import VectorRows
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import START, HashEmbedder, ManualClock, make_searcher
 
 if TYPE_CHECKING:
@@ -26,18 +27,22 @@ if TYPE_CHECKING:
     from memory_anchor.recall.ranking import Rows
 
 MINE, OTHERS = Actor(scope=Scope(project="mine")), Actor(scope=Scope(project="others"))
-SHARED = "qdrant"
+SHARED = "postgresql"
 """A kind of store that other processes write to."""
 TOPICS = ("ports of the gateway", "label printer jams", "invoice export", "登录超时", "路由配置的变更")
 
 
-class Shelf(DictStore):
-    """The reference store, which counts what it is asked and can be made to fail or to be somebody else's too."""
+@pytest.fixture(autouse=True)
+def _too_many_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store has more versions than are followed, so that the engine answers what the mirror does not."""
+    monkeypatch.setattr(index, "MAX_ROWS", -1)
 
-    kind: str = DictStore.kind
+
+class Shelf(SqlStore):
+    """A store that counts what it is asked and can be made to fail or to be somebody else's too."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Sqlite(IN_MEMORY))
         self.queries = 0
         self.away: str | None = None
 

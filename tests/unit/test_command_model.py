@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.language_models import ModelLimits
 from memory_anchor.adapters.other_models import CommandModel, last_json_object
 from memory_anchor.base.request_gate import in_background
@@ -21,7 +20,7 @@ from memory_anchor.front.doctor import probe
 from memory_anchor.hooks.hooks import Hooks
 from memory_anchor.process.app import build_core, make_model
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.testing import HashEmbedder, ManualClock, memory_store
 
 
 class Answer(BaseModel):
@@ -85,7 +84,7 @@ def test_it_is_never_asked_inside_an_agents_call(tmp_path: Path) -> None:
     own = {"codex": {"extraction": {"mode": "factual", "trigger": "per-turn"}}}
     settings = Settings.model_validate({"llm": {"kind": "command", "command": command}, "agents": own})
     core = build_core(
-        settings, data_dir=tmp_path / "d", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder()
+        settings, data_dir=tmp_path / "d", clock=ManualClock(), store=memory_store(), embedder=HashEmbedder()
     )
     here = core.anchor(Actor(scope=Scope(agent="codex", conversation="c")))
     talk = [{"role": "user", "content": "We decided to use PostgreSQL 16 for billing."}] * 2
@@ -142,7 +141,11 @@ def test_doctor_says_of_each_kind_whether_it_could_be_asked(
 ) -> None:
     """Rule doctor.model: known without asking."""
     core = build_core(
-        Settings.model_validate({"llm": llm}), data_dir=tmp_path, clock=ManualClock(), store=DictStore(), embedder=None
+        Settings.model_validate({"llm": llm}),
+        data_dir=tmp_path,
+        clock=ManualClock(),
+        store=memory_store(),
+        embedder=None,
     )
     (check,) = [one for one in probe(core) if one.name == "language model"]
     assert (check.state, words in check.finding) == (status, True), check

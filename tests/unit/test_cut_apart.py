@@ -1,4 +1,4 @@
-"""What a power cut leaves of two files that belong together is ended, or named, by the next start."""
+"""A purge that a power cut ends half-way is ended, or named, by the next start; a forged trail is named."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from memory_anchor.adapters.audit import NOT_STORED, RECOVERED, JsonlAudit
-from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.admin import purge
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Receipt, Scope
 from memory_anchor.domain.ports import Entry
-from memory_anchor.domain.where import OneOf, Where
+from memory_anchor.domain.where import Where
 from memory_anchor.process.wiring import Core
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.record_rows import SqlRecords
+from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import ManualClock, ephemeral_core, memory_store
 
 ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")
 SECRET = "The codeword is zanzibar"
@@ -34,24 +37,21 @@ class Home:
     """A store that outlives its processes, and the folder beside it."""
 
     folder: Path
-    store: DictStore
+    store: SqlStore
 
     def start(self) -> Core:
         return ephemeral_core(self.folder, store=self.store, clock=ManualClock())
 
-    @property
-    def trail(self) -> Path:
-        return self.folder / "audit" / "audit.jsonl"
-
     def kinds(self) -> list[str]:
-        return [record["kind"] for record in JsonlAudit(self.trail).records()]
+        return [record["kind"] for record in SqlAudit(self.store.database).records()]
 
     def records(self, kind: str) -> list[dict[str, Any]]:
-        return [record["what"] for record in JsonlAudit(self.trail).records() if record["kind"] == kind]
+        return [record["what"] for record in SqlAudit(self.store.database).records() if record["kind"] == kind]
 
-    def versions(self, kind: str) -> list[list[str]]:
-        """Return the ids that each record of a kind names."""
-        return [[memory["id"] for memory in what["memories"]] for what in self.records(kind)]
+    def unfinished(self) -> str:
+        """Return what is noted of a purge that is under way, "" where there is none."""
+        state = SqlRecords(self.store.database, ManualClock().now).read("jobs/purge.json")
+        return "" if state is None else state.content.decode()
 
 
 def by_me(core: Core) -> dict[str, Any]:
@@ -60,53 +60,9 @@ def by_me(core: Core) -> dict[str, Any]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    store = DictStore()
+    store = memory_store()
     yield Home(tmp_path, store)
     store.close()
-
-
-def test_a_write_whose_record_was_lost_is_recorded_at_the_next_start(home: Home) -> None:
-    """Rule power: the log was on disk and the trail was not; the next start records it, once, as recovered."""
-    core = home.start()
-    core.anchor(ACTOR).log_event("The build began")
-    files = (home.trail, home.trail.with_name("audit.jsonl.head"))
-    before = [file.read_bytes() for file in files]
-    event = core.anchor(ACTOR).log_event("The build failed")
-    for file, content in zip(files, before, strict=True):
-        file.write_bytes(content)
-
-    home.start()
-    home.start()
-
-    assert home.versions(RECOVERED) == [[event.id]]
-    assert JsonlAudit(home.trail).verify() is None
-
-
-def test_a_record_whose_write_was_lost_is_named_at_the_next_start(home: Home) -> None:
-    """Rule power: the trail was on disk and the log was not; the next start names it, once."""
-    core = home.start()
-    core.anchor(ACTOR).log_event("The build began")
-    event = core.anchor(ACTOR).log_event("The build failed")
-    (stored,) = home.store.find("event_log", Where((OneOf("id", (event.id,)),)), limit=2)
-    home.store.erase("event_log", [stored.point_id])
-
-    home.start()
-    home.start()
-
-    assert home.versions(NOT_STORED) == [[event.id]]
-
-
-def test_an_ordinary_start_adds_no_record(home: Home) -> None:
-    """Rule power: what was purged is not taken for lost, and what was recorded not for unrecorded."""
-    core = home.start()
-    saved = core.anchor(ACTOR).save_memory(SECRET)
-    core.anchor(ACTOR).save_memory("The gate opens at nine")
-    purge.purge_ids(core.upkeep, [str(saved.id)], **by_me(core))
-    kinds = home.kinds()
-
-    home.start()
-
-    assert home.kinds() == kinds
 
 
 @dataclass
@@ -137,34 +93,50 @@ def test_a_holder_that_cannot_be_read_stops_no_purge_and_is_named(home: Home, er
     assert home.kinds()[-2:] == [purge.PURGE_BEGUN, purge.PURGE]
 
 
-@pytest.mark.parametrize("gone", range(2))
-def test_a_purge_cut_between_two_collections_is_ended_by_the_next_start(
-    home: Home, monkeypatch: pytest.MonkeyPatch, gone: int
-) -> None:
-    """Rule power: a purge never stands between two truths: what was written down as doomed goes."""
+def cut(*_: object) -> None:
+    raise Cut
+
+
+def test_a_purge_cut_after_its_commit_is_ended_by_the_next_start(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule power: what was erased leaves the files too, and the purge gets its record."""
     core = home.start()
     fact, event = core.anchor(ACTOR).save_memory(SECRET), core.anchor(ACTOR).log_event(f"{SECRET} again")
-    left = [gone]
-    erase = home.store.erase
-
-    def cut(collection: str, points: list[str]) -> None:
-        if not left[0]:
-            raise Cut
-        left[0] -= 1
-        erase(collection, points)
-
+    wiped = Mock(wraps=home.store.database.wipe)
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(home.store, "erase", cut)
+        patch.setattr(home.store.database, "wipe", cut)
         purge.purge_ids(core.upkeep, [str(fact.id), str(event.id)], **by_me(core))
-    assert remains(home)
-    assert SECRET not in (home.folder / "jobs" / "purge.json").read_text()
+    assert not remains(home)
+    assert SECRET not in home.unfinished() != ""
 
+    monkeypatch.setattr(home.store.database, "wipe", wiped)
     home.start()
 
-    assert not remains(home)
-    assert home.kinds()[-1] == purge.PURGE
+    assert wiped.called and home.kinds()[-1] == purge.PURGE
     assert home.records(purge.PURGE)[0]["finished_at"]
-    assert not (home.folder / "jobs" / "purge.json").exists()
+    assert home.unfinished() == ""
+
+
+def test_a_purge_cut_between_two_collections_erased_nothing_and_is_named(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule power: a purge never stands between two truths: all collections are one transaction."""
+    core = home.start()
+    fact, event = core.anchor(ACTOR).save_memory(SECRET), core.anchor(ACTOR).log_event(f"{SECRET} again")
+    erase, calls = home.store.erase, list[str]()
+
+    def cut_second(collection: str, points: list[str]) -> None:
+        erase(collection, points) if not calls else cut()
+        calls.append(collection)
+
+    monkeypatch.setattr(home.store, "erase", cut_second)
+    with pytest.raises(Cut):
+        purge.purge_ids(core.upkeep, [str(fact.id), str(event.id)], **by_me(core))
+    monkeypatch.undo()
+
+    again = home.start()
+
+    assert all(again.anchor(ACTOR).get(str(one.id)).content.startswith(SECRET) for one in (fact, event))
+    assert home.kinds()[-2:] == [purge.PURGE_BEGUN, purge.PURGE_CUT]
 
 
 def test_a_purge_cut_before_it_erased_anything_is_named(home: Home) -> None:
@@ -206,7 +178,8 @@ def test_a_rewritten_record_with_a_right_hash_of_its_own_is_named(home: Home) ->
     core = home.start()
     for number in range(3):
         core.anchor(ACTOR).log_event(f"Delivery {number}")
-    trail = home.trail
+    core.audit.write_files(home.folder / "trail")
+    trail = home.folder / "trail" / "audit.jsonl"
     whole = trail.read_bytes()
     lines = whole.splitlines(keepends=True)
     for place in range(len(lines)):

@@ -244,13 +244,12 @@ def test_a_policy_holds_for_recalled_facts_too(tmp_path: Path, agent: Actor, clo
 
 @pytest.fixture
 def thinking(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
-    from memory_anchor.adapters.dict_store import DictStore
     from memory_anchor.process.app import build_core
-    from memory_anchor.testing import HashEmbedder
+    from memory_anchor.testing import HashEmbedder, memory_store
 
     model = ScriptedLanguageModel({"operation": "ADD", "reason": "two servers"})
     made = build_core(
-        Settings(), data_dir=tmp_path / "own", clock=clock, store=DictStore(), embedder=HashEmbedder(), model=model
+        Settings(), data_dir=tmp_path / "own", clock=clock, store=memory_store(), embedder=HashEmbedder(), model=model
     )
     yield made
     made.close()

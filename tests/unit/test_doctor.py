@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from stores import core_on_disk
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.domain.errors import DiskFull, Mending, StoreDamaged, Unavailable
@@ -15,7 +17,15 @@ from memory_anchor.domain.where import Where
 from memory_anchor.front import doctor
 from memory_anchor.front.clients import install
 from memory_anchor.front.doctor import Check, diagnose, exit_code, probe
-from memory_anchor.testing import HashEmbedder, ephemeral_core
+from memory_anchor.process.wiring import Core
+from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    """Return a memory whose database lies in its data directory."""
+    with closing(core_on_disk(tmp_path / "core", clock=clock)) as made:
+        yield made
 
 
 def everything(core):
@@ -82,9 +92,10 @@ def test_a_broken_audit_trail_is_named_by_its_line(core, anchor):
     """Rule doctor.audit: the first broken link, as a damaged store."""
     anchor.save_memory("One")
     anchor.save_memory("Two entirely different things")
-    path = core.data_dir / "audit" / "audit.jsonl"
     assert doctor._audit(core.data_dir).state == "ok"
-    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2', 1))
+    with core.audit.database.unit() as link:
+        ((record,),) = link.rows("select record from audit where line = 1")
+        link.run("update audit set record = ? where line = 1", (record.replace(b'"version":1', b'"version":2'),))
 
     check = doctor._audit(core.data_dir)
 

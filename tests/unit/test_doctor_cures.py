@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from stores import core_on_disk
 from typer.testing import Result
 
 from memory_anchor.admin import backup
@@ -21,10 +23,17 @@ from memory_anchor.front.cli.passphrase import key_ring
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.testing import PASSPHRASE, ephemeral_core, human_of
+from memory_anchor.testing import PASSPHRASE, ManualClock, ephemeral_core, human_of
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 EVERYTHING = Where()
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    """Return a memory whose database lies in its data directory."""
+    with closing(core_on_disk(tmp_path / "core", clock=clock)) as made:
+        yield made
 
 
 @pytest.mark.usefixtures("human")

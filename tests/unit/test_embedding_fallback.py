@@ -11,7 +11,6 @@ import pytest
 from test_api_embedders import WIDTH, Server
 
 from memory_anchor.adapters.api_embedders import ApiEmbedder
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.admin.rebuild import Reindex
 from memory_anchor.domain.errors import Unavailable, WrongEmbedder
 from memory_anchor.domain.model import COLLECTIONS, Actor, Caller, Outcome, Scope
@@ -20,7 +19,7 @@ from memory_anchor.process.app import build_core, local_of
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ephemeral_core
+from memory_anchor.testing import HashEmbedder, ephemeral_core, memory_store
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 SAME = {"automobile": "car", "garage": "workshop"}
@@ -68,7 +67,7 @@ class Setup:
 
     def __init__(self, folder: Path, *, store: Any = None, has_local: bool = True) -> None:
         self.api, self.local = fake_api(), Meaning("fake-bundled", 192)
-        self.store = store or DictStore()
+        self.store = store or memory_store()
         self.core: Core = ephemeral_core(
             folder,
             store=self.store,

@@ -8,20 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor
 from memory_anchor.language import questions
 from memory_anchor.language.questions import CONCEPTS_MAX, phrases_in_other_language
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, memory_store
 
 
 @pytest.fixture
 def core(tmp_path: Path) -> Core:
     """Return a memory that finds by words alone."""
-    return build_core(Settings(), data_dir=tmp_path, clock=ManualClock(), store=DictStore(), embedder=None)
+    return build_core(Settings(), data_dir=tmp_path, clock=ManualClock(), store=memory_store(), embedder=None)
 
 
 @pytest.mark.parametrize(

@@ -170,10 +170,10 @@ def killed(core: Core, when: str = "", answer: object = None) -> None:
     """Forget what only this process knows; WRITTEN: and the answer, which was not kept yet."""
     core.services.answers._answers.clear()
     if when == WRITTEN:
-        folder = core.data_dir / FOLDER
-        for file in folder.iterdir() if folder.is_dir() else ():
-            if json.loads(file.read_bytes()) == answer:
-                file.unlink()
+        for listed in core.records.listed(FOLDER):
+            stored = core.records.read(listed.name)
+            if stored is not None and json.loads(stored.content) == answer:
+                core.records.delete(listed.name, before=None)
 
 
 def test_every_write_has_a_row() -> None:

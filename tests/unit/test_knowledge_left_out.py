@@ -6,21 +6,21 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.base.quarantine import FOLDER, MARKER, RECORD, text_key
 from memory_anchor.domain.model import Actor, Caller
 from memory_anchor.extensions.knowledge.use_cases import knowledge_of
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder
+from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import HashEmbedder, memory_store
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
 TIDES = "# Tides\n\nHigh water is at noon.\n"
 
 
-def started(data: Path, store: DictStore) -> Core:
+def started(data: Path, store: SqlStore) -> Core:
     return build_core(Settings(), data_dir=data, store=store, embedder=HashEmbedder())
 
 
@@ -42,7 +42,7 @@ def left_out(core: Core) -> tuple[str, ...]:
 
 def test_a_text_that_ended_the_engine_twice_is_read_once_its_record_is_gone(tmp_path: Path) -> None:
     """Attack A9: the cure that `doctor` names brings the document back at the next sync, unchanged as it is."""
-    docs, data, store = tmp_path / "docs", tmp_path / "data", DictStore()
+    docs, data, store = tmp_path / "docs", tmp_path / "data", memory_store()
     docs.mkdir()
     (docs / "tides.md").write_text(TIDES, encoding="utf-8")
     store.close = lambda: None  # type: ignore[method-assign]  # what a store on disk leaves
@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_named_after_every_sync(tmp_path: Path) -> None:
     docs.mkdir()
     (docs / "tides.md").write_text(TIDES, encoding="utf-8")
     (docs / "broken.md").write_bytes(b"\0\1\2")
-    with closing(started(tmp_path / "data", DictStore())) as core:
+    with closing(started(tmp_path / "data", memory_store())) as core:
         knowledge_of(human(core)).add(str(docs), "files")
         for _ in range(3):
             read_all(human(core), begin=True)

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from timekit import T0, upkeep
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import StoreBusy, Unavailable
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, memory_store
 from memory_anchor.upkeep.job_kit import JobReport
 from memory_anchor.upkeep.jobs import Job, Limits, Scheduler
 
@@ -52,7 +51,7 @@ class Engine:
             return JobReport("job", at, left=self.stopped)
 
         self.jobs = Scheduler(
-            [Job("job", "", DAILY, run)], upkeep(DictStore()), records=FileRecords(folder / name), lease=self.lease
+            [Job("job", "", DAILY, run)], upkeep(memory_store()), records=FileRecords(folder / name), lease=self.lease
         )
 
     def run(self, **limits: bool) -> JobReport:

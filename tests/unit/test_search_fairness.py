@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from searching import ACTOR, Bench
+from searching import ACTOR, Bench, ids
 
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import make_searcher
@@ -156,7 +156,10 @@ def test_why_not_answers_before_the_store_was_read(bench: Bench) -> None:
     facts = [bench.fact(f"lunch number {number} was fine") for number in range(90)]
     cold = make_searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
 
-    verdict = cold.why_not(ACTOR, SearchRequest("invoice export"), facts[0])
+    request = SearchRequest("invoice export")
+    unmet = next(fact for fact in facts if fact.id not in ids(bench.searcher.search(ACTOR, request)))
+
+    verdict = cold.why_not(ACTOR, request, unmet)
 
     assert not verdict["found"] and verdict["reason"]
 

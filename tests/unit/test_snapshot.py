@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import tarfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -17,18 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters import snapshot_file
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.admin import backup
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
-from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Mark
-from memory_anchor.domain.where import Where
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, FollowedRows
 from memory_anchor.process.app import build_core
 from memory_anchor.recall import index, mirror
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import START, HashEmbedder, ManualClock, make_searcher
 
 ME = Actor(scope=Scope(project="mine", agent="anna"))
@@ -42,9 +41,8 @@ class MemorySnapshot:
     def __init__(self) -> None:
         self.arrays: Mapping[str, Any] | None = None
 
-    def take(self) -> Mapping[str, Any] | None:
-        taken, self.arrays = self.arrays, None
-        return taken
+    def read(self) -> Mapping[str, Any] | None:
+        return self.arrays
 
     def put(self, arrays: Mapping[str, Any]) -> None:
         self.arrays = {name: array.copy() for name, array in arrays.items()}
@@ -53,39 +51,29 @@ class MemorySnapshot:
         self.arrays = None
 
 
-class CountedStore(DictStore):
-    """The reference store; counts the versions whose text was read, and lets something happen between two reads."""
+class CountedStore(SqlStore):
+    """A store that counts the versions of which all that a mirror needs was read."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Sqlite(IN_MEMORY))
         self.read = 0
         self.meanwhile: Callable[[], None] = lambda: None
-        self.on_scan: Callable[[], None] = lambda: None
 
-    def scan(self, *args: Any, **options: Any) -> tuple[list[Entry], str | None]:
-        page, after = super().scan(*args, **options)
-        self.read += len(page)
-        happens, self.on_scan = self.on_scan, lambda: None
-        happens()
-        return page, after
+    def versions(self, collections: Sequence[str], *, above: int) -> FollowedRows | None:
+        return self._counted(super().versions(collections, above=above))
 
-    def marks(
-        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
-    ) -> tuple[list[Mark], str | None]:
-        entries, following = DictStore.scan(self, collection, where, page=page, after=after)
-        marks = [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in entries]
-        self._happen()
-        return marks, following
+    def of_numbers(self, collections: Sequence[str], numbers: Sequence[int]) -> FollowedRows | None:
+        return self._counted(super().of_numbers(collections, numbers))
 
     def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
         entries = super().get(collection, point_ids, with_vectors=with_vectors)
-        self.read += len(entries)
-        self._happen()
-        return entries
-
-    def _happen(self) -> None:
         happens, self.meanwhile = self.meanwhile, lambda: None
         happens()
+        return entries
+
+    def _counted(self, rows: FollowedRows | None) -> FollowedRows | None:
+        self.read += 0 if rows is None else len(rows.numbers)
+        return rows
 
 
 class Machine:
@@ -207,15 +195,13 @@ def test_a_loaded_mirror_answers_as_one_that_was_read(
 
 def _change(machine: Machine, other: Searcher, known: list[Memory], change: str, number: int) -> None:
     memory = known[number]
-    stored = DictStore.get(machine.store, memory.layer.value, [memory.point_id], with_vectors=True)
+    stored = machine.store.get(memory.layer.value, [memory.point_id], with_vectors=True)
     if change == "add":
         known.append(machine.write(other, machine.memory(f"{TOPICS[number % 5]}, told later")))
     elif not stored:
         return
     elif change == "erase":
         machine.store.erase(memory.layer.value, [memory.point_id])
-    elif change == "embed" and DENSE in stored[0].vectors:
-        return  # a process that makes a row anew drops the snapshot
     elif change == "embed":
         machine.store.set_vectors(
             memory.layer.value, {memory.point_id: {DENSE: machine.embedder.documents([memory.content])[0]}}
@@ -230,25 +216,6 @@ def _change(machine: Machine, other: Searcher, known: list[Memory], change: str,
         }
         known[number] = replace(memory, **moved.get(change, {"visibility": Visibility.AGENT}))
         machine.store.put(memory.layer.value, [replace(stored[0], memory=known[number])])
-
-
-def test_what_is_written_while_the_start_goes_on_is_found() -> None:
-    """Rule writes: an acknowledged write is found, whatever the process was doing."""
-    machine = Machine()
-    old = machine.life(*(f"{topic}, note {number}" for number in range(3) for topic in TOPICS))
-    searcher = machine.process()
-
-    def write() -> None:
-        machine.write(searcher, machine.memory("the coffee machine is on the third floor"))
-        gone = replace(old[0], is_current=False)
-        machine.store.put(gone.layer.value, [Entry(gone)])
-        searcher.index.note_written(Entry(gone))
-
-    machine.store.meanwhile = write
-    searcher.index.warm()
-
-    assert [id for id, _ in results(searcher, "where is the coffee machine")] == ["m0016"]
-    assert old[0].id not in [id for id, _ in results(searcher, old[0].content)]
 
 
 def test_a_talk_closes_around_what_was_forgotten_since() -> None:
@@ -295,28 +262,6 @@ def test_a_snapshot_of_which_little_holds_is_left(monkeypatch: pytest.MonkeyPatc
     assert searcher.index.in_memory() == {"versions": 4, "complete": True}
 
 
-def test_of_two_readings_at_once_neither_loses_a_write() -> None:
-    """Rule writes: what is approved while the store is read a second time is found."""
-    machine = Machine()
-    searcher = machine.process(snapshot=False)
-    searcher.index.warm()
-    pending = machine.write(searcher, machine.memory("the gateway listens on port 8443", status=Status.PENDING))
-    again = threading.Thread(target=searcher.index.warm)
-    approved = replace(pending, status=Status.ACTIVE)
-
-    def meanwhile() -> None:
-        again.start()
-        machine.store.put(approved.layer.value, [Entry(approved)])
-        searcher.index.note_written(Entry(approved))
-
-    machine.store.on_scan = meanwhile
-    searcher.index.invalidate()
-    searcher.index.warm()
-    again.join(30)
-
-    assert [id for id, _ in results(searcher, "which port does the gateway listen on")] == [approved.id]
-
-
 def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
     """Rule search.derived: what takes the mirror's place never mixes up what a search has found."""
     machine = Machine()
@@ -331,30 +276,11 @@ def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
     assert before and during == before
 
 
-def test_a_snapshot_is_taken_once() -> None:
-    """Rule search.derived: after a kill the store is read, and nothing older is trusted."""
+def test_a_memory_of_few_versions_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what is kept is worth it."""
+    monkeypatch.setattr(index, "SAVED_FROM", 2000)
     machine = Machine()
     machine.life("the gateway listens on port 8443")
-    killed = machine.process()
-    killed.index.warm()
-    machine.store.read = 0
-
-    machine.process().index.warm()
-
-    assert machine.store.read == 1
-
-
-@pytest.mark.parametrize("ends", ["half", "empty"])
-def test_a_process_that_has_not_read_the_store_leaves_nothing(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: what is kept is whole, and worth it."""
-    machine = Machine()
-    searcher = machine.process()
-    if ends == "half":
-        machine.write(searcher, machine.memory("the gateway listens on port 8443"))
-    else:
-        monkeypatch.setattr(index, "SAVED_FROM", 2000)
-        searcher.index.warm()
-    searcher.index.save()
 
     assert machine.snapshot.arrays is None
 
@@ -365,17 +291,6 @@ def test_what_is_invalid_is_not_left_to_the_next_process() -> None:
     machine.life("the gateway listens on port 8443")
 
     machine.process().index.invalidate()
-
-    assert machine.snapshot.arrays is None
-
-
-def test_a_row_made_by_a_process_that_took_no_snapshot_ends_it() -> None:
-    """Rule search.derived: a long memory's first row is replaced behind; nobody compares an old one."""
-    machine = Machine()
-    machine.life("the gateway listens on port 8443")
-    other = machine.process()
-    machine.write(other, machine.memory("label printer jams"), embed=False)
-    results(other, "label printer")
 
     assert machine.snapshot.arrays is None
 
@@ -401,14 +316,15 @@ def test_a_snapshot_of_another_embedder_or_format_is_not_used(monkeypatch: pytes
 
 
 def test_the_file_is_private_and_gives_back_what_was_put(tmp_path: Path) -> None:
-    """Port snapshot: take returns what put was given, once; the file is its owner's alone."""
+    """Port snapshot: read returns what put was given; the file is its owner's alone."""
     file = SnapshotFile(tmp_path / SNAPSHOT_FILE)
     file.put({"rows": np.arange(5), "empty": np.zeros((0, 3), dtype=np.float32)})
 
     assert stat.S_IMODE((tmp_path / SNAPSHOT_FILE).stat().st_mode) == 0o600
-    taken = file.take()
+    taken = file.read()
     assert taken is not None and taken["rows"].tolist() == [0, 1, 2, 3, 4] and taken["empty"].shape == (0, 3)
-    assert file.take() is None and not list(tmp_path.glob("*mirror*"))
+    file.drop()
+    assert file.read() is None and not list(tmp_path.glob("*mirror*"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "no zip", "zip of the future", "folder", "other version"])
@@ -434,7 +350,7 @@ def test_a_damaged_file_counts_as_none(damage: str, tmp_path: Path, monkeypatch:
     else:
         monkeypatch.setattr(snapshot_file, "VERSION", "0.0.1")
 
-    assert file.take() is None
+    assert file.read() is None
     assert damage == "folder" or not path.exists()
 
 
@@ -445,7 +361,7 @@ def test_where_there_is_no_room_nothing_is_kept_and_nothing_fails(tmp_path: Path
 
     file.put({"rows": np.arange(5)})
 
-    assert file.take() is None
+    assert file.read() is None
 
 
 # --- in a whole memory -----------------------------------------------------------------------------------------------

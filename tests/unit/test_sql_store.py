@@ -19,10 +19,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pgserver import Cluster
+from reference_store import DictStore
 from test_payload import MEMORY, plain
 from threads import at_once
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.system import SystemClock
 from memory_anchor.admin import backup

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, MemoryType, Scope, Status
 from memory_anchor.process.app import build_core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.testing import HashEmbedder, ManualClock, memory_store
 
 CODE = "import os\n\n\ndef retry():\n    return 3\n"
 
@@ -21,7 +20,9 @@ def clock():
 @pytest.fixture
 def core(tmp_path, clock):
     (tmp_path / "project").mkdir()
-    made = build_core(Settings(), data_dir=tmp_path / "data", clock=clock, store=DictStore(), embedder=HashEmbedder())
+    made = build_core(
+        Settings(), data_dir=tmp_path / "data", clock=clock, store=memory_store(), embedder=HashEmbedder()
+    )
     yield made
     made.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stores import core_on_disk
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.base.hashing import content_hash
@@ -23,6 +24,13 @@ from memory_anchor.extensions.transfer.transfer_files import ImportResult, expor
 from memory_anchor.front import calls
 from memory_anchor.process.wiring import Core
 from memory_anchor.testing import ManualClock, ephemeral_core
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    """Return a memory whose database lies in its data directory."""
+    with closing(core_on_disk(tmp_path / "core", clock=clock)) as made:
+        yield made
 
 
 def asking(core: Core, project: str = "", actor: Actor | None = None) -> Callable[..., dict[str, Any]]:
@@ -59,7 +67,7 @@ def into(core: Core, lines: list[str], project: str = "", actor: Actor | None = 
 
 @pytest.fixture
 def empty(tmp_path: Path):
-    with closing(ephemeral_core(tmp_path / "empty")) as core:
+    with closing(core_on_disk(tmp_path / "empty")) as core:
         yield core
 
 
@@ -279,7 +287,7 @@ def test_a_project_known_here_keeps_its_own_id(full, tmp_path, agent):
 
 def test_a_trail_that_parts_from_the_one_here_is_kept_apart(full, tmp_path, agent):
     """Rule audit: two trails are never mixed; the import itself is recorded in the one here."""
-    with closing(ephemeral_core(tmp_path / "own")) as own:
+    with closing(core_on_disk(tmp_path / "own")) as own:
         own.anchor(agent).save_memory("Mine came first")
         done = into(own, out_of(full, versions=True))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import COLLECTIONS, Actor, Outcome, WriteMode
 from memory_anchor.domain.ports import CollectionSpec
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Adapters, Core
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel, memory_store
 
 TALK = [
     {"role": "user", "content": "From now on always run the tests with scripts/test."},
@@ -21,7 +21,7 @@ TALK = [
 
 def core_with(model: ScriptedLanguageModel, folder: Path) -> Core:
     return build_core(
-        Settings(), data_dir=folder, clock=ManualClock(), store=DictStore(), embedder=HashEmbedder(), model=model
+        Settings(), data_dir=folder, clock=ManualClock(), store=memory_store(), embedder=HashEmbedder(), model=model
     )
 
 
@@ -78,7 +78,7 @@ def test_an_agent_may_extract_with_a_model_of_its_own(tmp_path: Path) -> None:
     """Rule agents.extraction.model: the one named is asked, once made, and the others' stays what `llm.model` says."""
     settings = Settings.model_validate({"llm": {"kind": "anthropic", "model": "large", "api_key": "k"}})
     core = build_core(
-        settings, data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder()
+        settings, data_dir=tmp_path / "core", clock=ManualClock(), store=memory_store(), embedder=HashEmbedder()
     )
     named = core.services.model_named
 
@@ -111,8 +111,8 @@ def test_the_model_of_the_agents_settings_is_the_one_that_is_asked(tmp_path: Pat
     assert model.asked
 
 
-def _opened() -> DictStore:
-    store = DictStore()
+def _opened() -> SqlStore:
+    store = memory_store()
     for name in COLLECTIONS:
         store.open_collection(name, CollectionSpec({}))
     return store

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.domain.model import Actor, Outcome, Status
 from memory_anchor.ingest.reconcile import likeness
 from memory_anchor.language.coverage import alike, covers, words
@@ -17,7 +16,7 @@ from memory_anchor.language.perspective import hedge
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.settings import EmbedderSettings, Settings
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import ManualClock, memory_store
 from memory_anchor.use_cases.memory import MemoryAnchor
 
 DATA = Path(__file__).parent.parent.parent / "scripts" / "data"
@@ -138,7 +137,7 @@ def test_a_contradiction_is_told_without_an_embedder(
 ) -> None:
     """Rule: `embedder.kind none` makes no contradiction silent that words can show."""
     settings = Settings(embedder=EmbedderSettings(kind="none"))
-    core = build_core(settings, data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore())
+    core = build_core(settings, data_dir=tmp_path / "core", clock=ManualClock(), store=memory_store())
     anchor = core.anchor(agent)
     known = anchor.save_memory(first)
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
 from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.domain.versions import revise
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
-from memory_anchor.testing import HashEmbedder
+from memory_anchor.testing import HashEmbedder, memory_store
 from memory_anchor.upkeep.history import apply, plan_last
 from memory_anchor.upkeep.job_kit import Change, Upkeep, current_where, write
 
@@ -54,7 +53,7 @@ def lifecycle(
 
 def upkeep(store: Any = None, **rules: Any) -> Upkeep:
     if store is None:
-        store = DictStore()
+        store = memory_store()
         for name in COLLECTIONS:
             store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     return Upkeep(store, ListAudit(), threading.RLock(), lambda _: None, lambda: None, settings=lifecycle(**rules))

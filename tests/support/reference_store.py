@@ -1,7 +1,7 @@
 """The reference store: plain dicts and numpy, in memory, slow and obvious.
 
-It defines what the port means; the contract suite compares every engine with it. Records are stored as payloads, as in
-the engines, so what does not survive the payload does not survive here either.
+It says what the store port means; the contract suite compares every store with it. Records are kept as payloads, as in
+the stores, so what does not survive the payload does not survive here either.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from memory_anchor.base.json_values import Json, number
 from memory_anchor.domain.model import COLLECTIONS, Memory
 from memory_anchor.domain.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.store.sql_store import inverse_frequency
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Usage
@@ -200,11 +201,6 @@ class DictStore:
         """Return the records that fulfil `where`, in point-id order."""
         records = self._collections[collection].records
         return [(point, records[point]) for point in sorted(records) if _fulfils(records[point], where)]
-
-
-def inverse_frequency(documents_with: int, documents: int) -> float:
-    """Return ln((N - df + 0.5) / (df + 0.5) + 1), Qdrant's IDF; N counts the points that carry the sparse vector."""
-    return math.log((documents - documents_with + 0.5) / (documents_with + 0.5) + 1.0)
 
 
 def _fulfils(record: _Record, where: Where) -> bool:
