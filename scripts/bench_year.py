@@ -25,7 +25,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.activation import ActivationSettings, named
 from memory_anchor.domain.model import (
@@ -51,6 +50,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
+from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.upkeep.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
@@ -114,7 +114,7 @@ class Year:
             lambda: None,
             settings=rules,
             activation=by,
-            records=FileRecords(folder),
+            records=SqlRecords(self.store.database, self.clock.now),
         )
         self.usage = UsageBuffer(self.store, self.clock, self.writers)
         self.forgetting = forgetting

@@ -57,7 +57,7 @@ _NEVER = ("across",)
 CHECKSUM = "sum"
 """A checksum over the payload as the old layout stored it, whose engine kept none; payloads of 0.1.0 have none."""
 REVISION = "revision"
-"""Which stored state of a version this is, on a store that several engines write to (`adapters.revisions`)."""
+"""Which stored state of a version this is, on a store that several engines write to (`store.revisions`)."""
 _DIGITS = 12
 NOT_IN_CHECKSUM = frozenset({CHECKSUM, "usage", "last_at"})
 """Fields that are set without the rest being written again."""

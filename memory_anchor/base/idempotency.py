@@ -111,7 +111,7 @@ class FirstAnswers:
         if (records := self._records) is None:
             return
         with records.unit():
-            records.write(f"{FOLDER}/{name}", content, before=None, durable=False)
+            records.write(f"{FOLDER}/{name}", content, before=None)
             with contextlib.suppress(MemoryAnchorError):
                 stored = records.listed(FOLDER)
                 if len(stored) > KEPT + SLACK:

@@ -397,10 +397,9 @@ class SmallRecords(Protocol):
         """Return the revisions of those that exist; no content is read."""
         ...
 
-    def write(self, name: str, content: bytes, *, before: str | None, durable: bool = True) -> str:
+    def write(self, name: str, content: bytes, *, before: str | None) -> str:
         """Write a record where it still has the revision `before` (None: whichever), and return its new one.
 
-        durable: on disk on return; else it survives only a kill of this process.
         Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
         """
         ...
@@ -414,7 +413,7 @@ class SmallRecords(Protocol):
         ...
 
     def unit(self) -> AbstractContextManager[object]:
-        """Make what the block writes one transaction, where there are any: all of it is stored, or nothing."""
+        """Make what the block writes one transaction: all of it is stored, or nothing."""
         ...
 
     def wipe(self) -> None:

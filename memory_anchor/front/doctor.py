@@ -262,7 +262,6 @@ def _trail(data_dir: Path) -> LocalTrail:
 
 def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
     """Yield an unfinished purge, which the next process to open the store finishes."""
-    from memory_anchor.adapters.file_records import FileRecords
     from memory_anchor.admin.left_behind import PURGE_STATE
     from memory_anchor.store.record_rows import SqlRecords
     from memory_anchor.upkeep.job_state import load_state
@@ -270,8 +269,8 @@ def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
     state = None
     with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
         database = _trail(data_dir).database
-        records = FileRecords(data_dir) if database is None else SqlRecords(database, SystemClock().now)
-        state = load_state(records, PURGE_STATE)
+        if database is not None:
+            state = load_state(SqlRecords(database, SystemClock().now), PURGE_STATE)
     if isinstance(state, dict) and "asked" in state:
         finding = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
         finding += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"

@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 
-from memory_anchor.adapters.file_records import BYTES_MAX, FileRecords, checked_name
-from memory_anchor.base.files import make_private
-from memory_anchor.domain.errors import ChangedMeanwhile, StoreDamaged, TooLarge
+from memory_anchor.base.files import file_error, make_private, read_bounded
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreDamaged, TooLarge
 from memory_anchor.domain.ports import ListedRecord, StoredRecord
 from memory_anchor.store.layout import micros
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from memory_anchor.store.database import Database
     from memory_anchor.store.group_commit import SqlLink, Value
 
+BYTES_MAX = 64 << 20
 MOVED = ("jobs.json", "usage.json", "jobs", "requests", "team/ingest")
-"""Files and folders of a data directory whose content is rows where there is a database."""
+"""Files and folders of a data directory of the old layout, and of a backup, whose content is rows in a database."""
+UNFINISHED = (".lock", ".tmp")
 NAMES_AT_ONCE = 500
 GONE_KEPT = timedelta(days=1)
 _LAST = "select coalesce(max(changed), 0) from record"
@@ -56,9 +58,7 @@ class SqlRecords:
             found |= {str(name): str(changed) for name, changed in self.database.rows(sql, piece)}
         return found
 
-    def write(self, name: str, content: bytes, *, before: str | None, durable: bool = True) -> str:
-        """durable: as every transaction of this database, whatever is asked for."""
-        del durable
+    def write(self, name: str, content: bytes, *, before: str | None) -> str:
         if len(content) > BYTES_MAX:
             raise TooLarge(f"{name} would have {len(content)} bytes; allowed are {BYTES_MAX}")
         with self.database.unit() as link:
@@ -108,7 +108,7 @@ class SqlRecords:
             yield cast("int", changed), str(name), sound
 
     def write_files(self, folder: Path, *, but: Container[str]) -> None:
-        """Write the records that have no file as the files that `FileRecords` reads. but: first parts left out."""
+        """Write the records that have no file as the files that `take_over` reads. but: first parts left out."""
         for _, name, content in self.changes(above=0):
             if content is not None and is_moved(name) and name.partition("/")[0] not in but:
                 path = folder / checked_name(name)
@@ -117,20 +117,34 @@ class SqlRecords:
 
     def take_over(self, data_dir: Path) -> list[str]:
         """Take over the records that are files in a data directory; return their names. The files stay."""
-        files, taken = FileRecords(data_dir), []
+        taken = []
         with self.database.unit():
-            for place in MOVED:
-                alone = [place] if (data_dir / place).is_file() else []
-                for name in [*alone, *(record.name for record in files.listed(place))]:
-                    if (record := files.read(name)) is not None:
-                        self.write(name, record.content, before=None)
-                        taken.append(name)
+            for path in chain.from_iterable(
+                (data_dir / place, *sorted((data_dir / place).rglob("*"))) for place in MOVED
+            ):
+                if path.is_symlink() or not path.is_file() or path.suffix in UNFINISHED:
+                    continue
+                try:
+                    content = read_bounded(path, most_bytes=BYTES_MAX)
+                except OSError as error:
+                    raise file_error(error, path) from error
+                if content is not None:
+                    taken.append(path.relative_to(data_dir).as_posix())
+                    self.write(taken[-1], content, before=None)
         return taken
 
     @staticmethod
     def _check(link: SqlLink, name: str, before: str | None) -> None:
         if before is not None and _revision(link, name) != before:
             raise ChangedMeanwhile(f"{name} was changed meanwhile; nothing was written, try again.")
+
+
+def checked_name(name: str) -> str:
+    """Return a name that stays below the data directory. Raises BadInput."""
+    path = PurePosixPath(name)
+    if not name or len(name) > 200 or path.is_absolute() or ".." in path.parts or path.as_posix() != name:
+        raise BadInput(f"{name[:80]!r} is no name of a record; allowed are up to 200 characters such as team/keys.json")
+    return name
 
 
 def record_faults(database: Database) -> Iterator[str]:

@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from memory_anchor.adapters.file_records import BYTES_MAX
 from memory_anchor.base.files import make_private, read_bounded, replace_file, share
 from memory_anchor.domain.errors import MemoryAnchorError, Refused
 from memory_anchor.store.postgresql import Postgresql
+from memory_anchor.store.record_rows import BYTES_MAX
 
 if TYPE_CHECKING:
     from memory_anchor.store.record_rows import SqlRecords
 
 SHARED_FILES = ("first_key.json", "projects.json", "team/keys.json", "team/keys_used.json", "jobs-off", "paused")
 SHARED_FOLDERS = ("identity", "constitution-heads", "lorebooks")
-LOCKS = ("records.lock", "projects.json.lock", "team/keys.lock")
+LOCKS = ("projects.json.lock", "team/keys.lock")
 OWN_PARTS = ("backups", "turns")
 """Folders inside the shared ones that belong to one machine: texts before an edit, turns of a conversation there."""
 OWN_ENDINGS = (".lock", ".tmp", ".new")

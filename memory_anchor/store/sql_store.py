@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from memory_anchor.adapters import revisions
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import items, parsed, record, text, whole
 from memory_anchor.domain.errors import StoreDamaged
@@ -33,6 +32,7 @@ from memory_anchor.domain.ports import (
     VectorQuery,
 )
 from memory_anchor.domain.where import Where
+from memory_anchor.store import revisions
 from memory_anchor.store.index_follower import FOLLOWED as FOLLOWED_BESIDE
 from memory_anchor.store.index_follower import IndexFollower
 from memory_anchor.store.index_search import IndexSearch

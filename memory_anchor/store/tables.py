@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, assert_never, cast
 import numpy as np
 
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
-from memory_anchor.adapters.revisions import with_revision
 from memory_anchor.base.json_values import Record, items, parsed, record
 from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged
 from memory_anchor.domain.model import FOREVER, Memory, Usage
@@ -26,6 +25,7 @@ from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition
 from memory_anchor.language.traits import packed, traits_of
 from memory_anchor.store.group_commit import Row, Value
 from memory_anchor.store.layout import SqlDialect, micros
+from memory_anchor.store.revisions import with_revision
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,7 @@ def row_of(collection: str, entry: Entry, rows: Mapping[str, Matrix]) -> NewRow:
     """
     memory = entry.memory
     point = point_bytes(memory.point_id)
-    payload = with_revision(to_payload(memory), None)
+    payload = with_revision(to_payload(memory))
     doc = {name: value for name, value in payload.items() if name not in _NOT_IN_DOC}
     columns: Row = (
         *(collection, point, memory.id, memory.version, memory.layer.value, memory.type.value, memory.scope.account),

@@ -12,7 +12,6 @@ import pytest
 from pgserver import Cluster
 from threads import at_once
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import SystemClock
 from memory_anchor.base import nofollow
@@ -245,16 +244,6 @@ def test_a_project_that_one_replica_learns_is_known_to_the_other(two: tuple[Mach
     refresh(b.folder)
 
     assert list(known[1].all()) == ["atlas"]
-
-
-def test_compare_and_set_of_a_shared_record_holds_between_machines(two: tuple[Machine, Machine]) -> None:
-    """Times of last use are a record that each replica adds to."""
-    here, there = (FileRecords(machine.folder) for machine in two)
-    first = here.write("team/keys_used.json", b"{}", before="")
-
-    with pytest.raises(Exception, match="was changed meanwhile"):
-        there.write("team/keys_used.json", b"mine", before="")
-    assert here.write("team/keys_used.json", b"ours", before=first)
 
 
 def test_without_the_database_a_shared_file_is_not_written(two: tuple[Machine, Machine], postgres: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Small named texts, as files and as rows of each database: read, compared and set, listed."""
+"""Small named texts, as rows of each database: read, compared and set, listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from threads import at_once
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.system import SystemClock
 from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreDamaged
 from memory_anchor.domain.ports import SmallRecords, StoredRecord
@@ -28,11 +27,8 @@ def stored(records: SmallRecords, name: str) -> StoredRecord:
     return record
 
 
-@pytest.fixture(params=["files", "sqlite", "memory", "postgresql"])
+@pytest.fixture(params=["sqlite", "memory", "postgresql"])
 def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallRecords]:
-    if request.param == "files":
-        yield FileRecords(tmp_path)
-        return
     path = tmp_path / "memory.db" if request.param == "sqlite" else IN_MEMORY
     is_server = request.param == "postgresql"
     database = Postgresql(request.getfixturevalue("postgres").emptied()) if is_server else Sqlite(path)
@@ -199,10 +195,8 @@ def test_what_was_deleted_is_told_for_a_day_and_then_forgotten(tmp_path: Path) -
         assert rows.read("kept") is not None
 
 
-def test_who_follows_sees_each_write_once_and_each_deletion(records: SmallRecords) -> None:
+def test_who_follows_sees_each_write_once_and_each_deletion(records: SqlRecords) -> None:
     """Rows: `changed` counts the writes of all records, deleted ones included."""
-    if not isinstance(records, SqlRecords):
-        pytest.skip("files are followed by their `stat`")
     records.write("a", b"1", before="")
     records.write("b", b"2", before="")
     seen = records.last_change()

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from memory_anchor.adapters import revisions
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import Json, number
 from memory_anchor.domain.model import COLLECTIONS, Memory
 from memory_anchor.domain.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
+from memory_anchor.store import revisions
 from memory_anchor.store.sql_store import inverse_frequency
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class DictStore:
                 before = stored.payload if stored else None
                 revisions.check(memory, before)
                 fresh[memory.point_id] = _Record(
-                    revisions.with_revision(to_payload(memory), before),
+                    revisions.with_revision(to_payload(memory)),
                     checked_rows(entry.vectors, target.embedders),
                     entry.words if entry.words and entry.words.indices else None,
                 )

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from stores import records_in
 from timekit import T0, a_memory, archived, current, day, put, statuses, undo_last, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility, point_id
 from memory_anchor.domain.ports import ModelUsage
@@ -146,7 +146,7 @@ def test_a_conversation_is_told_when_it_is_silent_or_ended_by_name():
 
 def test_running_again_tells_nothing_twice_and_goes_on_where_the_conversation_does(tmp_path):
     """Rule: idempotent; later turns make a story of their own."""
-    up = replace(upkeep(), records=FileRecords(tmp_path))
+    up = replace(upkeep(), records=records_in(tmp_path))
     put(up, *long_turns("a b", "c d", "e f"))
     assert [consolidate(up, day(d)).changed for d in (1, 1.1, 2)] == [1, 0, 0]
 
@@ -159,7 +159,7 @@ def test_running_again_tells_nothing_twice_and_goes_on_where_the_conversation_do
 
 def test_a_conversation_is_not_lost_while_the_engine_is_away(tmp_path):
     """Rule: overdue work is found again from the watermark, however long it was."""
-    up = replace(upkeep(), records=FileRecords(tmp_path))
+    up = replace(upkeep(), records=records_in(tmp_path))
     consolidate(up, day(0))
     put(up, *long_turns("a b", "c d", "e f", start=1))
 
@@ -268,7 +268,7 @@ def test_a_part_left_as_it_is_is_not_read_again(tmp_path):
     """Rule: what was read and not told costs nothing the next time, and what comes later is."""
     read = []
     up = replace(
-        upkeep(), records=FileRecords(tmp_path), extract=lambda events: read.append([m.id for m in events]) or 0
+        upkeep(), records=records_in(tmp_path), extract=lambda events: read.append([m.id for m in events]) or 0
     )
     put(up, *turns("a b", "c d", "e f"))
     assert [consolidate(up, day(d)).changed for d in (1, 2)] == [0, 0]
@@ -281,7 +281,7 @@ def test_a_part_left_as_it_is_is_not_read_again(tmp_path):
 
 def test_a_dry_run_of_consolidation_lists_conversations_and_writes_nothing(tmp_path):
     """Rule: dry run first."""
-    up = replace(upkeep(), records=FileRecords(tmp_path))
+    up = replace(upkeep(), records=records_in(tmp_path))
     put(up, *long_turns("a b", "c d", "e f"))
 
     report = consolidate(up, day(1), Limits(dry_run=True))
@@ -501,7 +501,7 @@ def test_a_dispute_that_begins_during_the_scan_goes_on():
 def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
     """Rule: a co-occurrence table, rebuilt by a job; nobody learns another's tags."""
     counted = TagNeighbours(lambda: None)
-    up = replace(upkeep(), records=FileRecords(tmp_path), tags=counted)
+    up = replace(upkeep(), records=records_in(tmp_path), tags=counted)
     for i in range(3):
         put(up, a_memory(f"p{i}", tags=(Tag("deploy"), Tag("nginx"))))
         put(
@@ -514,7 +514,7 @@ def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
 
     assert report.counts["pairs"] == 2
     mine = ["p|local|default", "u|local|me"]
-    restarted = TagNeighbours(lambda: load_state(FileRecords(tmp_path), "tags"))
+    restarted = TagNeighbours(lambda: load_state(records_in(tmp_path), "tags"))
     for tags in (counted, restarted):
         assert tags.wanted(["deploy"], mine) == {"deploy": 1.0, "nginx": 0.75}
         assert tags.wanted(["deploy"], ["u|local|you"]) == {"deploy": 1.0, "salary": 1.0}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from stores import records_in
 from timekit import day, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import BadInput, StoreBusy, Unavailable
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.job_kit import JobReport, Limits
@@ -21,7 +21,7 @@ DAILY = timedelta(days=1)
 
 
 def scheduler(tmp_path, *jobs, **kinds):
-    return Scheduler(jobs, upkeep(), records=FileRecords(tmp_path), **kinds)
+    return Scheduler(jobs, upkeep(), records=records_in(tmp_path), **kinds)
 
 
 def counting(name="count", every=DAILY, **report):
@@ -123,12 +123,13 @@ def test_a_run_cut_short_is_due_again_at_once(tmp_path):
 def test_a_torn_state_file_only_makes_jobs_run_again(tmp_path, torn):
     """Rule: losing the state loses no memory and stops nothing."""
     job, ran = counting()
-    (tmp_path / "jobs.json").write_text(torn)
+    records = records_in(tmp_path)
+    records.write("jobs.json", torn.encode(), before=None)
 
     scheduler(tmp_path, job).run_due(day(0))
 
     assert ran == [day(0)]
-    assert json.loads((tmp_path / "jobs.json").read_text())["count"]["runs"] == 1
+    assert json.loads(records.read("jobs.json").content)["count"]["runs"] == 1
 
 
 def test_a_clock_that_was_ahead_does_not_put_jobs_off_for_years(tmp_path):

@@ -20,10 +20,9 @@ from functools import partial
 import pytest
 from figures import figure, one_in
 from fresh import passed_alone
-from stores import file_store
+from stores import file_store, records_in
 from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.model import Citation, MemoryType, Origin, Scope, Status, Tag
 from memory_anchor.domain.ports import DENSE, CollectionSpec
 from memory_anchor.domain.where import Where
@@ -209,7 +208,7 @@ def test_stopped_before_or_after_any_write_a_job_comes_to_the_same_end(name, tmp
     job, memories = SCENES[name]
 
     def scene(number):
-        up = replace(upkeep(**RULES), records=FileRecords(tmp_path / str(number)))
+        up = replace(upkeep(**RULES), records=records_in(tmp_path / str(number)))
         put(up, *memories)
         return up
 
@@ -248,7 +247,7 @@ def _open(folder):
     for name in RENEWED:
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     up = replace(upkeep(store, **RULES), audit=SqlAudit(store.database))
-    return replace(up, lock=UnitLock(store.database), records=FileRecords(folder / "state"))
+    return replace(up, lock=UnitLock(store.database), records=records_in(folder / "state"))
 
 
 def _child(work):

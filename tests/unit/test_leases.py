@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import records_in
 from timekit import T0, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import StoreBusy, Unavailable
 from memory_anchor.testing import ManualClock, memory_store
 from memory_anchor.upkeep.job_kit import JobReport
@@ -51,7 +51,7 @@ class Engine:
             return JobReport("job", at, left=self.stopped)
 
         self.jobs = Scheduler(
-            [Job("job", "", DAILY, run)], upkeep(memory_store()), records=FileRecords(folder / name), lease=self.lease
+            [Job("job", "", DAILY, run)], upkeep(memory_store()), records=records_in(folder / name), lease=self.lease
         )
 
     def run(self, **limits: bool) -> JobReport:

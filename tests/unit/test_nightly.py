@@ -8,9 +8,9 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from stores import records_in
 from typer.testing import CliRunner
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.admin import backup, nightly
 from memory_anchor.front.cli.app import app
 from memory_anchor.settings import BackupSettings
@@ -78,7 +78,7 @@ def test_no_memory_and_no_wish_make_none(core, clock):
     assert core.scheduler.run("backup", clock.now(), Limits(dry_run=True)).planned
     assert not (core.data_dir / "backups").exists()
 
-    quiet = Scheduler((), core.upkeep, records=FileRecords(core.data_dir / "none"))
+    quiet = Scheduler((), core.upkeep, records=records_in(core.data_dir / "none"))
     core.settings = core.settings.model_copy(update={"backup": BackupSettings(every_h=0)})
     core.scheduler = quiet
     nightly.register(core)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import disk
 import pytest
+from stores import records_in
 from timekit import EMBEDDER, a_memory, current, day, put, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.admin.purge import Cache, LinesFile, WholeFile, holders_in, purge_ids, purge_text
 from memory_anchor.domain.errors import BadInput, NotFound, Refused
 from memory_anchor.domain.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag
@@ -202,13 +202,16 @@ def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
 
 def test_what_lies_beside_the_store_is_found(tmp_path):
     """Rule: the spool, the reports, the evaluations and the backups it knows of."""
-    held = ("spool/1.json", "contexts/a.json", "backups/b/all.jsonl", "backups/b/other.bin", "jobs/tags.json")
+    held = ("spool/1.json", "contexts/a.json", "backups/b/all.jsonl", "backups/b/other.bin")
     for name in (*held, "evaluations/golden.jsonl", "evaluations/run-golden-1.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(json.dumps({"text": SECRET}))
     up = upkeep()
 
-    told = purge_text(up, SECRET, holders=holders_in(tmp_path, FileRecords(tmp_path)), **HUMAN)
+    records = records_in(tmp_path)
+    records.write("jobs/tags.json", json.dumps({"text": SECRET}).encode(), before=None)
+
+    told = purge_text(up, SECRET, holders=holders_in(tmp_path, records), **HUMAN)
 
     assert told.files == {
         "1.json": 1,
@@ -218,4 +221,4 @@ def test_what_lies_beside_the_store_is_found(tmp_path):
         "run-golden-1.json": 1,
         "tags.json": 1,
     }
-    assert holders_in(tmp_path / "nothing", FileRecords(tmp_path / "nothing")) == ()
+    assert holders_in(tmp_path / "nothing", records_in(tmp_path / "nothing")) == ()

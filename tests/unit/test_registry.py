@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from stores import records_in
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.model import Status
 from memory_anchor.upkeep.job_kit import Limits
 from memory_anchor.upkeep.jobs import BY_HAND, Scheduler
@@ -45,7 +45,7 @@ def test_all_jobs_run_at_the_first_start_in_their_order_and_report(tmp_path):
     """Rule: overdue jobs run at engine start; counts first, forgetting last; what is run by hand waits for a hand."""
     up, host = upkeep(max_archived_share=1.0), Host()
     put(up, a_memory("old"), a_memory("new", recorded_at=day(59)))
-    scheduler = Scheduler(all_jobs(host.calls), up, records=FileRecords(tmp_path))
+    scheduler = Scheduler(all_jobs(host.calls), up, records=records_in(tmp_path))
 
     reports = scheduler.run_due(day(60))
 
@@ -63,7 +63,7 @@ def test_every_job_has_a_dry_run_that_changes_nothing(name, tmp_path):
     put(up, *(a_memory(f"m{i}", ttl_days=7, expires_at=day(7)) for i in range(5)))
     before = current(up)
 
-    report = Scheduler(all_jobs(host.calls), up, records=FileRecords(tmp_path)).run(name, day(60), Limits(dry_run=True))
+    report = Scheduler(all_jobs(host.calls), up, records=records_in(tmp_path)).run(name, day(60), Limits(dry_run=True))
 
     assert (report.job, report.changed, report.dry_run) == (name, 0, True)
     assert current(up) == before
@@ -74,6 +74,6 @@ def test_every_job_has_a_dry_run_that_changes_nothing(name, tmp_path):
 @pytest.mark.parametrize("name", [job.name for job in all_jobs(Host().calls)])
 def test_every_job_runs_on_an_empty_store(name, tmp_path):
     """Rule: nothing to do is a report, not an error."""
-    report = Scheduler(all_jobs(Host().calls), upkeep(), records=FileRecords(tmp_path)).run(name, day(0))
+    report = Scheduler(all_jobs(Host().calls), upkeep(), records=records_in(tmp_path)).run(name, day(0))
 
     assert (report.changed, report.left) == (0, False)

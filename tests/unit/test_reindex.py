@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stores import records_in
 from timekit import a_memory, day, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.admin.rebuild import DENSE_NEXT, Reindex
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
@@ -179,7 +179,7 @@ def words_of(store, name="m7"):
 def test_words_cut_by_an_older_version_are_made_anew_once(tmp_path):
     """Rule words.version: another way of cutting text reaches what was stored before, with its vectors kept."""
     store, told = shelf(memory_store()), []
-    up = replace(upkeep(store), records=FileRecords(tmp_path))
+    up = replace(upkeep(store), records=records_in(tmp_path))
     assert words_of(store) is None
 
     first = renew_words(up, day(1), on_renewed=lambda: told.append(1))
@@ -193,7 +193,7 @@ def test_words_cut_by_an_older_version_are_made_anew_once(tmp_path):
 def test_renewing_words_stops_when_told_and_goes_on(tmp_path):
     """Rule jobs.bounded: a stopped run is taken up again, and only then counts as done."""
     store = shelf(memory_store())
-    up = replace(upkeep(store), records=FileRecords(tmp_path))
+    up = replace(upkeep(store), records=records_in(tmp_path))
 
     assert renew_words(up, day(1), Limits(should_stop=lambda: True), on_renewed=lambda: None).left
     assert not renew_words(up, day(1), on_renewed=lambda: None).left
@@ -204,7 +204,7 @@ def test_a_dry_run_renews_no_words(tmp_path):
     """Rule jobs.dry-run: it says how many and writes nothing."""
     store = shelf(memory_store())
     report = renew_words(
-        replace(upkeep(store), records=FileRecords(tmp_path)), day(1), Limits(dry_run=True), on_renewed=lambda: None
+        replace(upkeep(store), records=records_in(tmp_path)), day(1), Limits(dry_run=True), on_renewed=lambda: None
     )
     assert (report.counts, report.left) == ({"memories": 40}, True)
     assert words_of(store) is None

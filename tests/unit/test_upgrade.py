@@ -13,7 +13,6 @@ import pytest
 from archives import unpack
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.old_store import OldStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.restoring import STAGING
@@ -111,9 +110,9 @@ def test_a_store_of_each_release_arrives_whole_in_the_database(data: Path) -> No
 
 def test_what_lay_in_files_beside_the_store_is_rows_after_it(data: Path) -> None:
     """Upgrade: usage a day, jobs, waiting batches and first answers, together with the memories; keys stay files."""
-    files = FileRecords(data)
     for name in ("jobs.json", "usage.json", "jobs/words.json", "team/ingest/b1.json", "requests/r1", "team/keys.json"):
-        files.write(name, f"what {name} held".encode(), before=None)
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(f"what {name} held")
 
     with DirectoryLock.acquire(data, role="test") as lock, closing(opened(data, lock)) as store:
         rows = SqlRecords(store.database, lambda: NOON)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from stores import records_in
 from threads import at_once
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Layer, Status, Usage
 from memory_anchor.domain.versions import revise
@@ -29,7 +29,7 @@ def buffer(up, clock=None, tmp_path=None):
         up.store,
         clock or ManualClock(day(1)),
         threading.RLock(),
-        records=FileRecords(tmp_path) if tmp_path else None,
+        records=records_in(tmp_path) if tmp_path else None,
     )
 
 
@@ -145,10 +145,10 @@ def test_recalls_a_day_are_tallied_beside_the_store(tmp_path):
 
 def test_of_two_processes_that_count_searches_at_once_neither_is_lost(tmp_path, monkeypatch):
     """Rule: recalls a day for `stats`; who counted on an old state reads again and adds to the new one."""
-    up, records = upkeep(), FileRecords(tmp_path)
+    up, records = upkeep(), records_in(tmp_path)
     one, other = (
         UsageBuffer(up.store, ManualClock(day(1)), threading.RLock(), records=which)
-        for which in (records, FileRecords(tmp_path))
+        for which in (records, records_in(tmp_path))
     )
     for uses in (one, other):
         uses.record_shown([])

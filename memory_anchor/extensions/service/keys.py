@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.base.files import file_lock, read_bounded, refresh, shared_at, write_atomic
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.credential import Credential, Role, key_digest, scope_name
@@ -31,7 +30,6 @@ from memory_anchor.domain.errors import (
     NoCredential,
     NotFound,
     StoreDamaged,
-    retry_on_conflict,
 )
 from memory_anchor.domain.ports import AuditLog
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
@@ -39,7 +37,7 @@ from memory_anchor.identity.statements import Admitted
 
 FOLDER = "team"
 KEYS_FILE = "keys.json"
-USED = f"{FOLDER}/keys_used.json"
+USED_FILE = "keys_used.json"
 LOCK_FILE = "keys.lock"
 PREFIX = "ma"
 ID_CHARS, SECRET_CHARS = 8, 52
@@ -110,7 +108,6 @@ class KeyFile:
     """
 
     def __init__(self, data_dir: Path, sealing: Callable[[], Sequence[Approver]]) -> None:
-        self._records = FileRecords(data_dir)
         self._folder = data_dir / FOLDER
         self._sealing = sealing
         self._lock = threading.Lock()
@@ -181,7 +178,7 @@ class KeyFile:
 
     def last_used(self) -> Mapping[str, str]:
         """Return id -> time of last use, accurate to half a minute."""
-        return {**self._read_used()[0], **self._used}
+        return {**self._read_used(), **self._used}
 
     def save_use(self) -> None:
         """Write the times of last use to disk."""
@@ -228,22 +225,17 @@ class KeyFile:
         if not self._used:
             return
 
-        def write() -> None:
-            stored, revision = self._read_used()
+        with self._changing():
+            stored = self._read_used()
             latest = {id_: max(stored.get(id_, ""), self._used.get(id_, "")) for id_ in (*stored, *self._used)}
-            self._records.write(USED, json.dumps(latest).encode(), before=revision, durable=False)
+            write_atomic(self._folder / USED_FILE, json.dumps(latest).encode(), durable=False)
 
-        retry_on_conflict(write)
-
-    def _read_used(self) -> tuple[dict[str, str], str]:
-        stored = self._records.read(USED)
-        if stored is None:
-            return {}, ""
+    def _read_used(self) -> dict[str, str]:
         try:
-            used = json.loads(stored.content or b"{}")
-        except (ValueError, RecursionError):
+            used = json.loads(read_bounded(self._folder / USED_FILE, most_bytes=FILE_BYTES_MAX) or b"{}")
+        except (OSError, ValueError, RecursionError):
             used = {}
-        return {str(id_): str(at) for id_, at in used.items()} if isinstance(used, dict) else {}, stored.revision
+        return {str(id_): str(at) for id_, at in used.items()} if isinstance(used, dict) else {}
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
