@@ -1,14 +1,15 @@
 """The audit trail: append-only JSON lines, each carrying the hash of the one before.
 
-A record is durable (fsync) before `append` returns, or together with what else its writer syncs (`Durability`).
-Several processes may append: an OS lock covers reading the chain's end and writing after it.
+So a trail is kept in a directory of the old layout, and in backups; in a database it is rows (`store.audit_rows`). A
+record is durable (fsync) before `append` returns. Several processes may append: an OS lock covers reading the chain's
+end and writing after it.
 
 - A head file beside the trail says how far it was acknowledged, so cutting records off the end shows: the next append
   first records the gap, numbering continues from the head, and `verify` reports the gap for ever.
 - A kill in the middle of a write leaves a torn last line, never acknowledged. It is kept, closed with a line break, and
   the next record carries its hash; from then on it is part of the chain.
-- A write and its record are two files, so the write is noted before and the note removed after. What a kill left noted
-  and stored is recorded at the next start (`complete`), marked as recovered.
+- A write and its record were two files, so the write was noted before and the note removed after. What a kill left
+  noted and stored is recorded by the upgrade (`complete`), marked as recovered.
 
 Invariant: any changed byte before the acknowledged end makes `verify` report a line. Out of reach: a process of the
 same user that rewrites the whole chain and its head.
@@ -16,12 +17,10 @@ same user that rewrites the whole chain and its head.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,27 +36,19 @@ from memory_anchor.adapters.audit_chain import (
     START,
     BrokenLink,
     broken_link,
-    chain_body,
     chain_record,
     chained_line,
-    continuing,
-    foreign_trail,
     link_fault,
     made_here,
 )
-from memory_anchor.base.durability import Durability
 from memory_anchor.base.files import (
     PRIVATE,
     file_error,
     file_lock,
-    make_private,
-    sync_file,
     sync_folder,
     sync_handle,
-    write_atomic,
 )
 from memory_anchor.base.json_values import Json, Record, items, parsed, records, text, whole
-from memory_anchor.domain.errors import MemoryAnchorError, Unavailable
 from memory_anchor.domain.ports import AuditRecord
 
 TORN = "torn"
@@ -103,11 +94,8 @@ class _First:
 class JsonlAudit:
     """The `AuditLog` port over one file (0600) in a private folder; thread-safe, and safe across processes."""
 
-    def __init__(self, path: Path, *, durability: Durability | None = None) -> None:
-        """durability: shared with the store, so that a write and its record wait for the disk together."""
+    def __init__(self, path: Path) -> None:
         self.path, self.place = path, str(path)
-        self._durability = durability or Durability()
-        self._unheaded: tuple[int, str] | None = None
         self._head = path.with_name(path.name + ".head")
         self._lock_file = path.with_name(path.name + ".lock")
         self._notes = path.parent / NOTES
@@ -134,59 +122,16 @@ class JsonlAudit:
                     if end is not self._end:  # a file new to this process, or another one wrote
                         end = self._mended(file, end, at)
                     end = self._write(file, end, kind, what, by=by, at=at)
-                    if not self._head.exists():  # from its first record on, a trail without a head is known to be cut
-                        sync_handle(handle)
-                        self._write_head(end.number, end.hash)
+                    sync_handle(handle)
+                    is_first = not self._head.exists()  # from then on, a trail without a head is known to be cut
+                    self._write_head(end.number, end.hash)  # after the record is on disk: it never runs ahead
+                    if is_first:
                         sync_folder(self.path.parent)
             except OSError as error:
                 self._end = None
                 raise file_error(error, self.path) from error
-            self._end, self._unheaded = end, (end.number, end.hash)
-        self._durability.note_write("audit", str(self.path), self._sync)
+            self._end = end
         return end.hash
-
-    def _sync(self) -> None:
-        """Sync what was appended, then write to the head how far the chain is acknowledged: it never runs ahead."""
-        with self._lock:
-            acknowledged, self._unheaded = self._unheaded, None
-        sync_file(self.path)
-        if acknowledged is not None:
-            with self._lock, file_lock(self._lock_file):
-                if (self._read_head() or (0, ""))[0] < acknowledged[0]:
-                    self._write_head(*acknowledged)
-
-    @contextlib.contextmanager
-    def recording(self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime) -> Iterator[None]:
-        """Note what is about to be stored, and append it after the block.
-
-        A block that fails leaves its note only where it may have stored something (Unavailable, or a bug).
-        Raises what `append` raises; then the note stays too.
-        """
-        # A batch may hold versions recorded long ago (an import), which `reconcile` would not look for.
-        outlives_a_power_cut = any("memories" in what for what in whats)
-        note = self._notes / f"{uuid.uuid4().hex}.json"
-        content = {"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]}
-        try:
-            make_private(self._notes)
-            with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb", buffering=0) as file:
-                file.write(chain_body(content))
-                if outlives_a_power_cut:
-                    sync_handle(file.fileno())
-            if outlives_a_power_cut:
-                sync_folder(self._notes)
-        except OSError as error:
-            raise file_error(error, note) from error
-        try:
-            yield
-        except MemoryAnchorError as error:
-            if not isinstance(error, Unavailable):
-                note.unlink(missing_ok=True)
-            raise
-        for what in whats:
-            self.append(kind, what, by=by, at=at)
-        if outlives_a_power_cut:
-            self._durability.sync()  # or the note could be gone before the record is there
-        note.unlink(missing_ok=True)
 
     def complete(self, stored: Callable[[Mapping[str, Json]], bool], *, now: datetime) -> int:
         """Record what a killed process noted and stored but did not record; return how many versions.
@@ -206,7 +151,6 @@ class JsonlAudit:
                     by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
                     self.append(text(note["kind"]), recovered, by=by, at=at)
                     count += len(missing)
-            self._durability.sync()  # or the note could be gone before the record is there
             path.unlink()
         return count
 
@@ -275,12 +219,6 @@ class JsonlAudit:
             record = chain_record(raw)
             yield raw, record is not None and any(first <= record["n"] <= last for first, last in imported)
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Keep every process from appending while the block copies the trail and its head."""
-        with self._lock, file_lock(self._lock_file):
-            yield
-
     def records(self, kinds: str = "") -> Iterator[AuditRecord]:
         """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
         mark = b'"kind":"%s' % kinds.encode()
@@ -340,37 +278,6 @@ class JsonlAudit:
             return [(int(first), int(last)) for first, _, last in (line.partition(b" ") for line in lines if line)]
         except (OSError, ValueError):
             return []
-
-    def adopt(self, records: Sequence[Record]) -> int:
-        """Continue the chain with records of a longer copy of it, durable on return; return how many were new.
-
-        Records that are here already are skipped. Raises BadInput: the copy differs from this chain, and nothing was
-        written. Refused, DiskFull, Unavailable: it cannot be written.
-        """
-        with self._lock, file_lock(self._lock_file):
-            try:
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
-                with os.fdopen(handle, "r+b", buffering=0) as file:
-                    end = self._chain_end(file)
-                    known = self._read_head() or (0, "")
-                    fresh = continuing(self.records(), (end.number, end.hash), known, records, str(self.path))
-                    if fresh and end.torn:
-                        raise foreign_trail(str(self.path))
-                    if fresh:
-                        ranges = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
-                        write_atomic(self._imports, b"".join(b"%d %d\n" % numbers for numbers in _joined(ranges)))
-                        lines = b"".join(chain_body(record) + b"\n" for record in fresh)
-                        if file.write(lines) != len(lines):
-                            raise OSError(28, "short write", str(self.path))
-                        os.fsync(file.fileno())
-                        head = self._read_head() or (0 if end.number < NEEDS_HEAD else fresh[-1]["n"], "")
-                        if fresh[-1]["n"] > head[0]:
-                            self._write_head(fresh[-1]["n"], fresh[-1]["hash"])
-            except OSError as error:
-                raise file_error(error, self.path) from error
-            finally:
-                self._end = None
-            return len(fresh)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield numbered lines, leaving out a torn one whose bytes the next record accounts for."""
@@ -448,17 +355,6 @@ class JsonlAudit:
         except OSError as error:
             raise file_error(error, self._head) from error
         return (int(match[1]), match[2].decode()) if match else None
-
-
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges with those that touch merged."""
-    merged: list[tuple[int, int]] = []
-    for first, last in ranges:
-        if merged and merged[-1][1] + 1 >= first:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
 
 
 def _version(memory: Record) -> tuple[str, int]:

@@ -102,14 +102,10 @@ def continuing(
         is_foreign = record.get("n") == head[0] and record.get("hash") != head[1]
         next_record = None if is_foreign else chain_record(raw)
         if next_record is None or link_fault(next_record, raw, number=number, previous=previous):
-            raise foreign_trail(place)
+            raise BadInput(f"{place} is another trail than the one imported; both are kept apart")
         number, previous = next_record["n"], next_record["hash"]
         fresh.append(next_record)
     return fresh
-
-
-def foreign_trail(place: str) -> BadInput:
-    return BadInput(f"{place} is another trail than the one imported; both are kept apart")
 
 
 def chain_body(record: Mapping[str, object]) -> bytes:

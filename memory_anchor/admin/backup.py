@@ -457,7 +457,6 @@ def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[
             move_in(archive / "files" / AUDIT, SqlAudit(store.database), made_at)
             for name in SqlRecords(store.database, lambda: made_at).take_over(archive / "files"):
                 (archive / "files" / name).unlink()
-        store.flush()
     except BadInput as error:
         raise StoreDamaged(f"the backup holds what is no memory ({error}); nothing was changed.") from error
     finally:

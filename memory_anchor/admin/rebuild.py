@@ -101,7 +101,6 @@ class Reindex:
                 next_stage = yield from self._stage(name, stage)
                 self._note(name, _StageState(next_stage))
                 yield Progress(name, next_stage, 1, 1)
-        self._store.flush()
         self._file.unlink(missing_ok=True)
 
     def _stage(self, name: str, stage: Stage) -> Generator[Progress, None, Stage]:

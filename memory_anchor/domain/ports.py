@@ -217,8 +217,6 @@ class MemoryStore(Protocol):
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
         """Delete for good, so that no file of the store has the text any more. Only `purge` calls this."""
 
-    def flush(self) -> None: ...
-
     def size_bytes(self) -> int:
         """Return the real (not apparent) size on disk, 0 where it cannot be known."""
 
@@ -503,6 +501,10 @@ class AuditLog(Protocol):
     def latest(self, kind: str) -> Mapping[str, Json] | None:
         """Return the `what` of the last record of a kind made here, None without one; reads the whole trail."""
 
+
+class Trail(AuditLog, Protocol):
+    """A chain of records beside a store. place: how messages name it."""
+
     def recording(
         self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
     ) -> AbstractContextManager[None]:
@@ -510,10 +512,6 @@ class AuditLog(Protocol):
 
         whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`.
         """
-
-
-class Trail(AuditLog, Protocol):
-    """A chain of records. place: how messages name it."""
 
     @property
     def place(self) -> str: ...

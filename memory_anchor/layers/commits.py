@@ -15,7 +15,7 @@ from datetime import datetime
 
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.model import Memory
-from memory_anchor.domain.ports import AuditLog, Entry, MemoryStore
+from memory_anchor.domain.ports import Entry, MemoryStore, Trail
 
 MOVED_EACH = 40
 """Versions of one record of what was moved here: a record has a bound."""
@@ -26,7 +26,7 @@ class Commits:
     """told: gets every version that was stored, as stored."""
 
     store: MemoryStore
-    audit: AuditLog
+    audit: Trail
     told: Callable[[Sequence[Entry]], None]
 
     def put(

@@ -43,7 +43,7 @@ from memory_anchor.domain.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.domain.ports import AuditLog, Clock, Entry, MemoryStore
+from memory_anchor.domain.ports import Clock, Entry, MemoryStore, Trail
 from memory_anchor.domain.rights import is_human
 from memory_anchor.domain.versions import Draft, Revision
 from memory_anchor.domain.where import Between, Condition, OneOf, Where
@@ -86,7 +86,7 @@ class Records:
         self,
         store: MemoryStore,
         clock: Clock,
-        audit: AuditLog,
+        audit: Trail,
         *,
         new_id: Callable[[], str],
         entry_of: Callable[..., Entry],

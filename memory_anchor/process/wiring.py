@@ -458,7 +458,6 @@ class Core:
         self.nearness.save()
         for extension in self.running.values():
             extension.close()
-        self.services.store.flush()
         self.audit.close()
         if self._shared is not None:
             self._shared.end()

@@ -478,7 +478,6 @@ def _fill(
                 for name, content in found.records.items():
                     SqlRecords(store.database, lambda: now).write(name, content, before=None)
             rows.close()
-        store.flush()
     finally:
         store.close()
 

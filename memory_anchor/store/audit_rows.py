@@ -153,8 +153,8 @@ class SqlAudit:
         written.
         """
         with self.database.unit() as link:
-            end = _end(link)
-            fresh = continuing(self.records(), end, end, records, f"the trail in {self.database.place}")
+            end, head = _end(link), _head(link) or (0, "")
+            fresh = continuing(self.records(), end, head, records, f"the trail in {self.database.place}")
             link.run_many(
                 _INSERT,
                 [
@@ -162,7 +162,7 @@ class SqlAudit:
                     for line, record in enumerate(fresh, _next_line(link))
                 ],
             )
-            if fresh:
+            if fresh and fresh[-1]["n"] > head[0]:
                 _write_head(link, fresh[-1]["n"], fresh[-1]["hash"])
         return len(fresh)
 
@@ -330,13 +330,6 @@ class LocalTrail:
     def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
         return self._writes().append(kind, what, by=by, at=at)
 
-    def recording(
-        self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
-    ) -> contextlib.AbstractContextManager[None]:
-        return self._writes().recording(kind, whats, by=by, at=at)
-
     def adopt(self, records: Sequence[Record]) -> int:
-        return self._writes().adopt(records)
-
-    def paused(self) -> contextlib.AbstractContextManager[None]:
-        return self._writes().paused()
+        """As of `SqlAudit`; for who has asked the engine before, which made or upgraded the database."""
+        return self._rows_of_today().adopt(records)

@@ -11,13 +11,11 @@ Invariant: a write that returned is durable, and one that raised has stored noth
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import items, parsed, record, text, whole
 from memory_anchor.domain.errors import StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS, Memory
@@ -46,11 +44,14 @@ from memory_anchor.store.tables import (
     STORED,
     VECTOR,
     NewRow,
+    checked_rows,
     checksums_of,
     collection_test,
     condition_of,
     facet_of,
     followed_of,
+    identity_conflict,
+    inverse_frequency,
     joined_words,
     memory_of,
     order_term,
@@ -416,9 +417,6 @@ class SqlStore:
                 except Exception as error:
                     yield str(error)
 
-    def flush(self) -> None:
-        """Do nothing: what a write returned for is on disk."""
-
     def size_bytes(self) -> int:
         return self.database.size_bytes()
 
@@ -557,11 +555,6 @@ def _write_vector(link: SqlLink, seq: int, vector: Row | None) -> None:
     else:
         link.run(_VECTOR, (seq, *vector))
     link.run(f"update version set changed = ({_NEXT}) where seq = ?", (seq,))
-
-
-def inverse_frequency(documents_with: int, documents: int) -> float:
-    """Return ln((N - df + 0.5) / (df + 0.5) + 1), Qdrant's IDF; N counts the points that carry the sparse vector."""
-    return math.log((documents - documents_with + 0.5) / (documents_with + 0.5) + 1.0)
 
 
 def _best(points: Sequence[bytes], scores: np.ndarray, limit: int) -> list[Hit]:

@@ -7,6 +7,7 @@ wrong with a flipped bit inside a text, and one in an audience would show a memo
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ import numpy as np
 
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.base.json_values import Record, items, parsed, record
-from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged
+from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged, WrongEmbedder
 from memory_anchor.domain.model import FOREVER, Memory, Usage
-from memory_anchor.domain.ports import ABSENT, WORDS, FollowedRows, SparseVector
+from memory_anchor.domain.ports import ABSENT, WORDS, EmbedderIdentity, FollowedRows, SparseVector
 from memory_anchor.domain.where import INDEXED_FIELDS, AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 from memory_anchor.language.traits import packed, traits_of
 from memory_anchor.store.group_commit import Row, Value
@@ -403,3 +404,54 @@ def _column(field: str, dialect: SqlDialect) -> str:
 
 def _bound(bound: datetime | float) -> Value:
     return micros(bound) if isinstance(bound, datetime) else bound
+
+
+def inverse_frequency(documents_with: int, documents: int) -> float:
+    """Return ln((N - df + 0.5) / (df + 0.5) + 1), Qdrant's IDF; N counts the points that carry the sparse vector."""
+    return math.log((documents - documents_with + 0.5) / (documents_with + 0.5) + 1.0)
+
+
+# --- what is checked of vectors before they are written --------------------------------------------------------------
+
+
+def checked_rows(rows: Mapping[str, Matrix], embedders: Mapping[str, EmbedderIdentity]) -> dict[str, Matrix]:
+    """Return the rows as float32, each as long as its embedder says.
+
+    Raises WrongEmbedder: a name the collection has not, or a wrong length. BadInput: a number that is not finite.
+    An engine would refuse these too, but only after the batch is in its write-ahead log.
+    """
+    checked: dict[str, Matrix] = {}
+    for name, row in rows.items():
+        identity = embedders.get(name)
+        flat = np.asarray(row, dtype=np.float32).reshape(-1)
+        if identity is None:
+            raise WrongEmbedder(
+                f"vector {name!r}: this collection has {sorted(embedders)}; run `memory-anchor reindex`."
+            )
+        if flat.shape[0] != identity.dimensions:
+            raise WrongEmbedder(
+                f"vector {name!r} has {flat.shape[0]} dimensions, {identity.model} has {identity.dimensions}; "
+                "run `memory-anchor reindex` after changing the embedder."
+            )
+        if not np.isfinite(flat).all():
+            raise BadInput(f"vector {name!r} holds a number that is not finite; nothing was written.")
+        checked[name] = flat
+    return checked
+
+
+def identity_conflict(
+    collection: str, stored: Mapping[str, EmbedderIdentity], wanted: Mapping[str, EmbedderIdentity]
+) -> WrongEmbedder | None:
+    """Return the error when a vector of `stored` was made by another embedder than `wanted` says, else None."""
+    for name, identity in wanted.items():
+        made_with = stored.get(name, identity)
+        if made_with != identity:
+            return WrongEmbedder(
+                f"collection {collection!r} was made with {_named(made_with)}, now the embedder is {_named(identity)}; "
+                "run `memory-anchor reindex` to move it, or set the embedder back."
+            )
+    return None
+
+
+def _named(identity: EmbedderIdentity) -> str:
+    return f"{identity.model} ({identity.dimensions} dimensions, roles {identity.roles})"

@@ -21,7 +21,7 @@ from memory_anchor.base.request_gate import FairLock
 from memory_anchor.domain.activation import DEFAULTS, ActivationSettings
 from memory_anchor.domain.errors import retry_on_conflict
 from memory_anchor.domain.model import HISTORY, Memory, MemoryType, Scope, Status
-from memory_anchor.domain.ports import AuditLog, Entry, LanguageModel, MemoryStore, PageReader, SmallRecords
+from memory_anchor.domain.ports import Entry, LanguageModel, MemoryStore, PageReader, SmallRecords, Trail
 from memory_anchor.domain.versions import Revision
 from memory_anchor.domain.where import Condition, OneOf, Where
 from memory_anchor.language.indexing import embedded_text, searched_words
@@ -61,7 +61,7 @@ class Upkeep:
     """
 
     store: MemoryStore
-    audit: AuditLog
+    audit: Trail
     lock: AbstractContextManager[bool | None]
     on_write: Callable[[Sequence[Entry]], None]
     yield_to_requests: Callable[[], None]

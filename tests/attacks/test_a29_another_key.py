@@ -10,6 +10,8 @@ from human_seat import Seat
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.domain.errors import Refused
 from memory_anchor.identity.keys import KeyRing
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.testing import PASSPHRASE, cheap_keys
 
 OWN = "an agent's own words"
@@ -74,12 +76,12 @@ def test_the_chain_remembers_what_a_removed_note_does_not(house: Path) -> None:
     assert KeyRing(house / "identity", JsonlAudit(trail.path)).own() is None
     assert "not the first one" in KeyRing(house / "identity", trail).warning()
 
-    elsewhere = JsonlAudit(house.parent / "new" / "audit" / "audit.jsonl")
+    elsewhere = SqlAudit(Sqlite(IN_MEMORY))
     elsewhere.adopt(list(trail.records()))
     assert elsewhere.first("constitution.approver") is None
     elsewhere.append("constitution.approver", {"key": "native"}, by="x", at=at)
     assert elsewhere.first("constitution.approver") == {"key": "native"}
-    assert JsonlAudit(elsewhere.path).first("constitution.approver") == {"key": "native"}
+    assert SqlAudit(elsewhere.database).first("constitution.approver") == {"key": "native"}
 
 
 def test_with_every_note_removed_the_sealed_texts_still_speak_for_the_first_key(house: Path) -> None:

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
-from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.base.json_values import Json, number
 from memory_anchor.domain.model import COLLECTIONS, Memory
 from memory_anchor.domain.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.domain.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 from memory_anchor.store import revisions
-from memory_anchor.store.sql_store import inverse_frequency
+from memory_anchor.store.tables import checked_rows, identity_conflict, inverse_frequency
 
 if TYPE_CHECKING:
     from memory_anchor.domain.model import Usage
@@ -186,9 +185,6 @@ class DictStore:
         with self._lock:
             for point in point_ids:
                 self._collections[collection].records.pop(point, None)
-
-    def flush(self) -> None:
-        """Do nothing: everything is in memory."""
 
     def size_bytes(self) -> int:
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import stat
 from datetime import UTC, datetime
@@ -12,10 +13,10 @@ from figures import figure
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters import audit as audit_module
+from memory_anchor.adapters.audit import NOTES, JsonlAudit
 from memory_anchor.adapters.audit_chain import MAX_RECORD_BYTES
-from memory_anchor.base.durability import Durability
-from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Unavailable
+from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 
 AT = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 
@@ -186,17 +187,21 @@ def test_a_note_goes_only_after_its_record_is_on_disk(tmp_path: Path, monkeypatc
     """Rule: a power cut after a recovery leaves the note or the record, never neither."""
     memory = {"id": "a", "version": 1, "layer": "event_log", "content_hash": "0" * 64}
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    audit = JsonlAudit(tmp_path / "audit.jsonl", durability=Durability())
-    with pytest.raises(Unavailable), audit.recording("import", [{"memories": [memory]}], by="user", at=at):
-        raise Unavailable("stored, but nobody knows")
+    (tmp_path / NOTES).mkdir()
+    note = {"kind": "import", "by": "user", "at": at.isoformat(), "whats": [{"memories": [memory]}]}
+    (tmp_path / NOTES / "a.json").write_text(json.dumps(note))
     steps: list[str] = []
-    unlink = Path.unlink
+    unlink, sync = Path.unlink, audit_module.sync_handle
 
     def logged_unlink(path: Path, missing_ok: bool = False) -> None:
-        steps.append("unlink" if path.parent.name == "pending" else "")
+        steps.append("unlink" if path.parent.name == NOTES else "")
         unlink(path, missing_ok=missing_ok)
 
-    monkeypatch.setattr("memory_anchor.adapters.audit.sync_file", lambda _: steps.append("sync"))
+    def logged_sync(handle: int) -> None:
+        steps.append("sync")
+        sync(handle)
+
+    monkeypatch.setattr(audit_module, "sync_handle", logged_sync)
     monkeypatch.setattr(Path, "unlink", logged_unlink)
-    assert audit.complete(lambda _: True, now=at) == 1
+    assert JsonlAudit(tmp_path / "audit.jsonl").complete(lambda _: True, now=at) == 1
     assert [step for step in steps if step] == ["sync", "unlink"]

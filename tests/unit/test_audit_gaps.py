@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
@@ -12,6 +11,8 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.audit_chain import GAP
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError
 from memory_anchor.front import doctor
+from memory_anchor.store.audit_rows import SqlAudit
+from memory_anchor.store.database import IN_MEMORY, Sqlite
 
 AT = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 
@@ -124,47 +125,36 @@ def test_a_recorded_gap_does_not_hide_what_breaks_later(tmp_path: Path) -> None:
     assert "line 6: its content does not match its hash" in broken.why
 
 
-def test_a_copy_of_the_same_trail_gives_back_what_was_cut_off(tmp_path: Path) -> None:
+def test_a_copy_of_the_same_trail_gives_back_what_was_cut_off() -> None:
     """Rule audit.gap: an import that reaches the acknowledged record mends it; one that parts before is refused."""
-    audit = filled(tmp_path / "audit.jsonl")
-    whole, kept = list(audit.records()), b"".join(lines(audit)[:3])
-    other = filled(tmp_path / "other" / "audit.jsonl", 3)
-    other.append("memory.added", {"id": "elsewhere"}, by="agent", at=AT)
-    other.append("memory.added", {"id": "elsewhere too"}, by="agent", at=AT)
-    audit.path.write_bytes(kept)
+    trail, other = SqlAudit(Sqlite(IN_MEMORY)), SqlAudit(Sqlite(IN_MEMORY))
+    for number in range(5):
+        trail.append("memory.added", {"id": f"m{number}"}, by="agent", at=AT)
+        other.append("memory.added", {"id": f"m{number}" if number < 3 else "elsewhere"}, by="agent", at=AT)
+    trail.close()
+    whole, kept = list(trail.records()), list(trail.lines())[:3]
+    with trail.database.unit() as link:
+        link.run("delete from audit where line > 3", ())
     with pytest.raises(BadInput, match="another trail"):
-        JsonlAudit(audit.path).adopt(list(other.records()))
-    assert audit.path.read_bytes() == kept
+        trail.adopt(list(other.records()))
+    assert list(trail.lines()) == kept
 
-    assert JsonlAudit(audit.path).adopt(whole[:4]) == 1
-    assert audit.verify() is not None
-    assert JsonlAudit(audit.path).adopt(whole) == 1
-    assert audit.verify() is None
+    assert trail.adopt(whole[:4]) == 1
+    assert trail.verify() is not None
+    assert trail.adopt(whole) == 1
+    assert trail.verify() is None
 
 
 def test_a_trail_with_a_gap_can_be_taken_over_whole(tmp_path: Path) -> None:
     """Rule audit.gap: the gap comes along and stays visible."""
-    audit = filled(tmp_path / "audit.jsonl")
+    audit, clone = filled(tmp_path / "audit.jsonl"), SqlAudit(Sqlite(IN_MEMORY))
     audit.path.write_bytes(b"".join(lines(audit)[:3]))
     filled(audit.path, 2)
-    clone = JsonlAudit(tmp_path / "clone" / "audit.jsonl")
 
     assert clone.adopt(list(audit.records())) == 6
 
     broken = audit.verify()
     assert broken is not None and clone.verify() == broken
-
-
-def test_nobody_appends_while_a_copy_is_made(tmp_path: Path) -> None:
-    """Rule backup: trail and head are copied as of one moment, so that a copy never shows a gap."""
-    audit = filled(tmp_path / "audit.jsonl", 1)
-    done = Event()
-    with audit.paused():
-        writer = Thread(target=lambda: (filled(audit.path, 1), done.set()))
-        writer.start()
-        assert not done.wait(0.1)
-    writer.join(10)
-    assert done.is_set()
 
 
 def test_a_head_that_cannot_be_read_is_no_gap(tmp_path: Path) -> None:

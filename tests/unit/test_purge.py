@@ -191,7 +191,6 @@ def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     up = upkeep(store)
     put(up, a_memory("m", "xylophone-secret-one"), a_memory("only", "kept", context="xylophone-secret-two"))
-    store.flush()
 
     for secret in ("xylophone-secret-one", "xylophone-secret-two"):
         assert purge_text(up, secret, **HUMAN).clean

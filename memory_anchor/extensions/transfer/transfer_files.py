@@ -36,8 +36,9 @@ from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import IMPORTED, MAX_FILE_BYTES, PROPOSAL_ID, proposals_of
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import AuditRecord, Trail
+    from memory_anchor.domain.ports import AuditRecord
     from memory_anchor.identity.keys import Signer
+    from memory_anchor.store.audit_rows import LocalTrail
 
 Ask = Callable[..., Record]
 
@@ -324,7 +325,7 @@ def _without_aliases(line: str) -> str:
 
 
 def _survey(
-    file: BinaryIO, audit: Trail, tick: Callable[[int], None]
+    file: BinaryIO, audit: LocalTrail, tick: Callable[[int], None]
 ) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
     """Return a file's projects, whether its trail continues (or is) the one here, and its lines per project."""
     last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
@@ -354,7 +355,9 @@ def _survey(
 class _OtherLines:
     """Imports the lines with a kind. The trail is continued batch by batch, or stored apart once it does not fit."""
 
-    def __init__(self, audit: Trail, data_dir: Path, project_dir: str, result: ImportResult, *, adopts: bool) -> None:
+    def __init__(
+        self, audit: LocalTrail, data_dir: Path, project_dir: str, result: ImportResult, *, adopts: bool
+    ) -> None:
         """adopts: a human brings the file, so its trail may continue the one here."""
         self._audit = audit
         self._adopts = adopts
