@@ -132,7 +132,7 @@ PROMISES: dict[str, Held] = {
             "test_extraction::test_what_is_worth_keeping_is_kept_as_it_was_said",
             "test_extraction_model::test_a_quote_that_nobody_said_counts_for_nothing",
         ),
-        "| tokens of the tools' schemas |": (
+        "The tools' schemas of our standard profile": (
             "test_tool_specs::test_with_its_annotations_a_list_costs_what_is_promised_as_it_is_sent",
         ),
     },

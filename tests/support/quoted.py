@@ -26,6 +26,8 @@ MEASURED = re.compile(
 _NAMES = re.compile(r"`[^`]*`|\]\([^)]*\)|\bL[0-4]\b")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?|(?<![\w.])\.\d+")
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_GENERATED = re.compile(r"<!-- compare -->.*?<!-- /compare -->", re.DOTALL)
+"""Tables that `scripts/compare` writes from docs/comparison.json: bound as a whole."""
 _PART = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\. ))")
 _END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(\"“])")
 
@@ -33,7 +35,7 @@ _END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(\"“])")
 def sentences(text: str) -> list[str]:
     """Return the sentences of a page in order, blanks made one; a row of a table is one."""
     found: list[str] = []
-    for part in _PART.split(_BLOCK.sub("\n\n", text)):
+    for part in _PART.split(_GENERATED.sub("", _BLOCK.sub("\n\n", text))):
         line = re.sub(r"^(?:[-*>]|\d+\.) +", "", " ".join(part.split()))
         found += [line] if line.startswith("|") else _END.split(line)
     return found

@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import quoted
@@ -71,6 +74,24 @@ def test_every_limit_still_stands_in_its_page() -> None:
     counts = {(page, one): len(found(page, one)) for page, ones in FIGURES["limits"].items() for one in ones}
 
     assert {place: count for place, count in counts.items() if count != 1} == {}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_comparison_shows_what_was_measured_and_nothing_else(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims: the tables of docs/comparison.md are those of docs/comparison.json, in both languages."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    loader = SourceFileLoader("compare", str(ROOT / "scripts" / "compare"))
+    compare: Any = module_from_spec(cast(ModuleSpec, spec_from_loader("compare", loader)))
+    loader.exec_module(compare)
+    content = json.loads(compare.RESULTS.read_text("utf-8"))
+    page = compare.PAGES[language].read_text("utf-8")
+
+    shown = page.partition(compare.MARKS[0])[2].partition(compare.MARKS[1])[0].strip()
+
+    assert shown == compare.tables(content, language), "run `.venv/bin/python scripts/compare --render`"
+    assert set(content) <= {peer.name for peer in compare.PEERS}
 
 
 def test_the_night_keeps_its_figures_with_commit_and_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
