@@ -603,7 +603,8 @@ def test_a_handoff_packages_what_a_session_leaves(machine: Machine, project: Pat
     told.uses("TodoWrite", {"todos": [
         {"content": "Write the changelog", "status": "pending"}, {"content": "Fix the grid", "status": "completed"},
     ]}, "ok")  # fmt: skip
-    machine.keeps(told.runs("ls -la", "a").says("All pass now."))
+    told.runs("ls -la", "a").says("Still open: the pelican migration and E17.")
+    machine.keeps(told.user("Leave both for next week."))
     machine.adopt()
 
     text = machine.json("handoff", "--to", "codex")["text"]
@@ -612,6 +613,7 @@ def test_a_handoff_packages_what_a_session_leaves(machine: Machine, project: Pat
     assert "Write the changelog" in text and "Fix the grid" not in text
     assert "make ext && uv run pytest tests/harbour" in text and "`pytest tests/harbour`" not in text
     assert "leapfix.py" in text and "ls -la" not in text and "untrusted" in text
+    assert "- agent: Still open: the pelican migration and E17.\n- user: Leave both for next week." in text
     assert machine.run("handoff", id_of("nobody")).exit_code == 3
 
 

@@ -1,7 +1,7 @@
 """A session packaged for whoever goes on with it: goal, what was settled, what is open, files, commands that worked.
 
 Everything is quoted from the session, nothing is summed up, and no model is asked. What was settled are the person's
-own statements that a capture would keep, newest last; what is open is the agent's last plan as it stood.
+own statements that a capture would keep, newest last; what is open stands in the agent's last plan, or its last words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def handoff_of(archive: SessionsFile, session: int) -> str:
     rows = archive.rows("select parts from passage where session = ? order by first, id", (session,))
     parts = [part for (stored,) in rows for part in parts_of(stored)]
     said = [Message("user", text) for kind, text in parts if kind == "user"]
-    last = next((text for kind, text in reversed(parts) if kind in ("user", "agent")), "")
+    last: dict[str, str] = {kind: f"{kind}: {text}" for kind, text in parts if kind in ("user", "agent")}
     actions = archive.rows("select kind, text, path, exit from action where session = ? order by id", (session,))
     plans = [str(text) for kind, text, _, _ in actions if kind == "plan"]
     files = (str(path) for kind, _, path, _ in actions if kind in ("edit", "write") and path)
@@ -36,7 +36,7 @@ def handoff_of(archive: SessionsFile, session: int) -> str:
         "Open": [_line(line[len(OPEN) :]) for line in "".join(plans[-1:]).split("\n") if line.startswith(OPEN)],
         "Files": _last(files)[-FILES_MAX:],
         "Commands that worked": commands[-COMMANDS_MAX:],
-        "Last said": [_line(last, GOAL_CHARS)],
+        "Last said": [_line(last[kind], GOAL_CHARS) for kind in _last(kind for kind, _ in parts if kind in last)],
     }
     filled = {name: lines for name, lines in sections.items() if any(lines)}
     return "\n\n".join(f"## {name}\n" + "\n".join(f"- {line}" for line in lines) for name, lines in filled.items())
