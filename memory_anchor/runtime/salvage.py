@@ -58,7 +58,7 @@ SALVAGE = "salvage"
 AUDIT = "audit"
 BATCH = 500
 AUDIT_IDS_MAX = 400
-"""Lost versions named in the audit record; the report beside the damaged store has all of them."""
+"""Versions named in the audit record, of the lost ones and of those from backups; the report has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,9 +487,12 @@ def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> No
     for missing in report.lost[:AUDIT_IDS_MAX]:
         if missing.version:
             lost.setdefault(missing.layer, []).append(f"{missing.id}@{missing.version}")
+    taken: dict[str, list[str]] = {}
+    for missing in report.from_backups[:AUDIT_IDS_MAX]:
+        taken.setdefault(missing.backup, []).append(f"{missing.id}@{missing.version}")
     records_lost = report.lost_records[:AUDIT_IDS_MAX]
     counts: Record = {"kept": report.kept, "read": report.read, "lost_count": len(report.lost)}
-    what: Record = {**counts, "lost": lost, "lost_records": records_lost}
+    what: Record = {**counts, "lost": lost, "lost_records": records_lost, "from_backups": taken}
     try:
         LocalTrail(data_dir).append(SALVAGE, what, by="human:doctor", at=now)
     except MemoryAnchorError as error:  # the store is good; `doctor --audit` checks the trail

@@ -16,12 +16,14 @@ from disk import holding
 from figures import one_in
 from typer.testing import CliRunner, Result
 
-from memory_anchor.domain.model import Actor, Caller, Scope
+from memory_anchor.admin import backup, purge
+from memory_anchor.domain.errors import NotFound
+from memory_anchor.domain.model import Actor, Caller, Scope, Status
 from memory_anchor.front.cli.app import app
 from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.runtime.salvage import salvage
+from memory_anchor.runtime.salvage import SALVAGE, salvage
 from memory_anchor.settings import EmbedderSettings, Settings
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
@@ -228,6 +230,33 @@ def test_what_the_store_lost_comes_from_the_newest_backup_that_has_it(data: Path
     assert [(one["id"], one["version"], one["backup"]) for one in account["lost"]] == [(late, 1, "")]
     assert {one["backup"] for one in account["from_backups"]} == {made["file"]}
     assert versions(run) == before
+
+
+def test_what_a_human_erased_or_forgot_since_a_backup_does_not_come_back_from_it(data: Path, tmp_path: Path) -> None:
+    """Attack N5: a backup that a purge did not reach gives none of it; what comes from one is named in the trail."""
+    with opened(data) as core:
+        made = backup.create(core, tmp_path / "out.tar.gz")["file"]
+        anchor = core.anchor(HUMAN)
+        press, saw, forge = (anchor.search(f"where does the {one} stand").snippets[0].id for one in MACHINES[2:5])
+        purge.purge_ids(core.upkeep, [press], caller=Caller.HUMAN, at=core.clock.now(), by="human:me")
+        anchor.forget(saw)
+    drop_index(data)
+    content = database(data).read_bytes()
+    for text in (b"The saw stands", b"The forge stands"):
+        content = content.replace(text, b"?" * len(text))
+    database(data).write_bytes(content)
+
+    account = salvage(Settings(embedder=EmbedderSettings(kind="none")), data, now=NOW)
+
+    assert {(one.id, one.backup) for one in account.from_backups} == {(saw, made), (forge, made)}
+    with opened(data) as core:
+        assert core.services.records.read(saw, None).status is Status.ARCHIVED
+        assert core.services.records.read(forge, None).status is Status.ACTIVE
+        with pytest.raises(NotFound):
+            core.services.records.read(press, None)
+        taken = (core.audit.latest(SALVAGE) or {})["from_backups"]
+        assert {file: sorted(names) for file, names in taken.items()} == {made: sorted([f"{saw}@1", f"{forge}@1"])}
+    assert holding(data, "The press stands") == []
 
 
 @pytest.mark.slow
