@@ -27,7 +27,6 @@ from datetime import datetime
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 from memory_anchor.adapters.audit_chain import (
     GAP,
@@ -82,15 +81,6 @@ class _End:
     torn: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first record of a kind (`raw`, b"" for none yet), in a file (`inode`) that was read up to `until`."""
-
-    inode: int
-    until: int
-    raw: bytes = b""
-
-
 class JsonlAudit:
     """The `AuditLog` port over one file (0600) in a private folder; thread-safe, and safe across processes."""
 
@@ -102,7 +92,6 @@ class JsonlAudit:
         self._imports = path.with_name(path.name + ".imported")
         self._lock = threading.Lock()
         self._end: _End | None = None
-        self._firsts: dict[str, _First] = {}
 
     def size(self) -> int:
         """Return the bytes of the trail."""
@@ -228,21 +217,11 @@ class JsonlAudit:
                 yield record
 
     def first(self, kind: str) -> dict[str, Json] | None:
-        """Return the `what` of the first record of a kind that was appended here, None without one.
-
-        The trail only grows, so it is read once and then from there on; a replaced or changed file is read again.
-        """
-        with self._lock:
-            try:
-                with self.path.open("rb") as file:
-                    first = self._look_for(kind, file, self._firsts.get(kind))
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                raise file_error(error, self.path) from error
-            self._firsts[kind] = first
-            record = chain_record(first.raw) if first.raw else None
-            return record["what"] if record is not None else None
+        """Return the `what` of the first record of a kind that was appended here, None without one."""
+        imported = self._imported()
+        found = (record for _, raw in self._lines() if (record := made_here(raw, kind, imported)))
+        record = next(found, None)
+        return record["what"] if record is not None else None
 
     def latest(self, kind: str) -> dict[str, Json] | None:
         """Return the `what` of the last record of a kind that was made here, None without one; reads the whole file."""
@@ -252,24 +231,6 @@ class JsonlAudit:
             if record := made_here(raw, kind, imported):
                 last = record["what"]
         return last
-
-    def _look_for(self, kind: str, file: BinaryIO, cached: _First | None) -> _First:
-        status = os.fstat(file.fileno())
-        start = 0
-        if cached is not None and cached.inode == status.st_ino and cached.until <= status.st_size:
-            file.seek(cached.until - len(cached.raw))
-            if cached.raw and file.read(len(cached.raw)) == cached.raw:
-                return cached
-            start = 0 if cached.raw else cached.until
-        file.seek(start)
-        imported = self._imported()
-        for raw in file:
-            if not raw.endswith(b"\n"):
-                break
-            start += len(raw)
-            if made_here(raw, kind, imported):
-                return _First(status.st_ino, start, raw)
-        return _First(status.st_ino, start)
 
     def _imported(self) -> list[tuple[int, int]]:
         """Return the numbers (first, last) of records that came with an import, from another installation."""

@@ -115,9 +115,8 @@ def create(core: Core, target: Path) -> MadeBackup:
             collections = {name: _write_collection(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.paused():
                 _copy_files(core, parts)
-                if isinstance(core.audit, SqlAudit) and isinstance(core.records, SqlRecords):
-                    core.audit.write_files(parts / "files" / AUDIT)
-                    core.records.write_files(parts / "files", but=STAYS)
+                core.audit.write_files(parts / "files" / AUDIT)
+                core.records.write_files(parts / "files", but=STAYS)
         manifest: Manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -393,7 +392,7 @@ def restore(
     *,
     force: bool,
     lock: DirectoryLock,
-    open_store: Callable[[Path], MemoryStore],
+    open_store: Callable[[Path], SqlStore],
     tick: Callable[[int, int], None],
 ) -> Restored:
     """Replace `data_dir` by the backup. lock: held for `data_dir`. open_store: opens the store of a data directory.
@@ -440,7 +439,7 @@ def swap_in(data_dir: Path, staging: Path, old: list[str]) -> str:
     return str(data_dir / aside) if aside else ""
 
 
-def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[[int], None]) -> None:
+def _fill(store: SqlStore, archive: Path, manifest: Manifest, tick: Callable[[int], None]) -> None:
     try:
         for name in COLLECTIONS:
             part = manifest["collections"].get(name)
@@ -452,11 +451,10 @@ def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[
             store.put(collection, entries)
             done += len(entries)
             tick(done)
-        if isinstance(store, SqlStore):
-            made_at = datetime.fromisoformat(manifest["made_at"])
-            move_in(archive / "files" / AUDIT, SqlAudit(store.database), made_at)
-            for name in SqlRecords(store.database, lambda: made_at).take_over(archive / "files"):
-                (archive / "files" / name).unlink()
+        made_at = datetime.fromisoformat(manifest["made_at"])
+        move_in(archive / "files" / AUDIT, SqlAudit(store.database), made_at)
+        for name in SqlRecords(store.database, lambda: made_at).take_over(archive / "files"):
+            (archive / "files" / name).unlink()
     except BadInput as error:
         raise StoreDamaged(f"the backup holds what is no memory ({error}); nothing was changed.") from error
     finally:

@@ -150,9 +150,6 @@ class MemoryStore(Protocol):
         Raises WrongEmbedder when its stored identity differs, StoreDamaged when it cannot be read.
         """
 
-    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
-        """Return how many versions a collection has and by whom embedded, None without one; changes nothing."""
-
     def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
         """Return the embedders of an open collection: vector name -> identity."""
 

@@ -51,7 +51,7 @@ from memory_anchor.store.salvaging import Readable, readable
 from memory_anchor.store.sql_store import SqlStore
 
 if TYPE_CHECKING:
-    from memory_anchor.domain.ports import Matrix, MemoryStore
+    from memory_anchor.domain.ports import Matrix
     from memory_anchor.settings import Settings
 
 SALVAGE = "salvage"
@@ -454,7 +454,7 @@ def _latest(memory_id: str, version: int, trail: _Trail) -> _Written | None:
 
 
 def _fill(
-    store: MemoryStore,
+    store: SqlStore,
     collections: list[_SalvagedCollection],
     found: Readable | None,
     data_dir: Path,
@@ -468,16 +468,15 @@ def _fill(
             entries = list(collection.entries.values())
             for start in range(0, len(entries), BATCH):
                 store.put(collection.name, entries[start : start + BATCH])
-        if isinstance(store, SqlStore):
-            rows = SqlAudit(store.database)
-            if found is None:
-                move_in(audit, rows, now)
-                SqlRecords(store.database, lambda: now).take_over(data_dir)
-            else:
-                rows.take_over(found.lines)
-                for name, content in found.records.items():
-                    SqlRecords(store.database, lambda: now).write(name, content, before=None)
-            rows.close()
+        rows, small = SqlAudit(store.database), SqlRecords(store.database, lambda: now)
+        if found is None:
+            move_in(audit, rows, now)
+            small.take_over(data_dir)
+        else:
+            rows.take_over(found.lines)
+            for name, content in found.records.items():
+                small.write(name, content, before=None)
+        rows.close()
     finally:
         store.close()
 

@@ -120,11 +120,6 @@ class SqlStore:
         if self.beside is not None and self._embedders.keys() >= set(FOLLOWED_BESIDE):
             self.beside.start()
 
-    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
-        with self.database.reading() as link:
-            stored = _identities(link, name)
-        return None if stored is None else (self.count(name, Where()), stored)
-
     def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
         return dict(self._embedders[name])
 

@@ -58,9 +58,6 @@ class DictStore:
                 raise conflict
             collection.embedders.update(spec.embedders)
 
-    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
-        return (self.count(name, Where()), self.embedders(name)) if name in self._collections else None
-
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made again."""
         with self._lock:

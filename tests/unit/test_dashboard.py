@@ -12,14 +12,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, get_args
 
 import pytest
 from browser import Browser
 from dashhouse import House
 from typer.testing import CliRunner
 
-from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.admin import nightly
 from memory_anchor.domain.errors import DiskFull, MemoryAnchorError
 from memory_anchor.domain.model import (
@@ -50,6 +49,7 @@ from memory_anchor.front.cli.review import word_diff
 from memory_anchor.hooks.hooks import UNPROMPTED
 from memory_anchor.layers.links import LinkKind
 from memory_anchor.recall import scoring
+from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.testing import PASSPHRASE, human_of
 from memory_anchor.use_cases.used_memories import SHOWN_SESSIONS_FILE, USED_MEMORIES_FILE, ShownMemory, ShownSessions
 
@@ -331,22 +331,19 @@ def test_use_says_how_much_of_what_was_shown_was_used_and_what_contexts_cost(
     assert "context_report" not in asked and len(asked) <= 5, asked
 
 
-def test_a_page_reads_the_audit_trail_on_from_where_the_page_before_ended(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_page_reads_the_whole_audit_trail(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 18: the first page stays quick at 100,000 memories, whose trail has as many lines."""
-    begun_at: list[int] = []
-    look_for = JsonlAudit._look_for
+    read: list[str] = []
+    records = SqlAudit.records
 
-    def watched(self: JsonlAudit, kind: str, file: BinaryIO, seen: Any) -> Any:
-        begun_at.append(-1 if seen is None else seen.until)
-        return look_for(self, kind, file, seen)
+    def watched(self: SqlAudit, kinds: str = "") -> Any:
+        read.append(kinds)
+        return records(self, kinds)
 
+    monkeypatch.setattr(SqlAudit, "records", watched)
     browser.get("/")
-    monkeypatch.setattr(JsonlAudit, "_look_for", watched)
-    browser.get("/")
 
-    assert begun_at and min(begun_at) > 0
+    assert "" not in read
 
 
 def test_the_language_is_chosen_by_cookie_and_never_leads_away(browser: Browser) -> None:
