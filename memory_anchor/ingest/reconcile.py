@@ -33,7 +33,7 @@ import numpy as np
 
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Origin, Outcome, Relation, Similar, Status
-from memory_anchor.ingest.relations import Kind, may_repeat, opposed, replacement, shares_words, wording
+from memory_anchor.ingest.relations import Kind, may_repeat, opposed, own_subjects, replacement, shares_words, wording
 from memory_anchor.language.coverage import covers, words
 from memory_anchor.language.safe_regex import bounded
 from memory_anchor.language.slots import Reading, contrast, read
@@ -349,7 +349,8 @@ def _linked(new: Memory, near: Sequence[tuple[Memory, float]], similar: tuple[Si
     ]
     stated = wording(new.content)
     for guess, memory, cosine in guesses:
-        if guess is Likeness.CONFLICT and stated.changes and likeness(memory.content, new.content, cosine)[1]:
+        is_change = stated.changes and likeness(memory.content, new.content, cosine)[1]
+        if guess is Likeness.CONFLICT and is_change and not own_subjects(memory.content, new.content):
             return Decision(Outcome.NEEDS_REVIEW, memory, MAY_BE_OVER, None, similar, Relation.MAY_CONTRADICT)
     for memory, _ in near:
         if covers(new.content, memory.content):

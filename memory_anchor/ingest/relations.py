@@ -30,14 +30,15 @@ from memory_anchor.language.slots import DENY, EXCLUSIVE, PLACED, RULE_WORDS, SI
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed, pattern
 
-READ_CHARS = 1_000
-READINGS_KEPT = 4_096
+READ_CHARS, READINGS_KEPT = 1_000, 4_096
 STRETCH_MAX, STRETCH_SHARE = 8, 0.6
 """Words of a differing stretch, and its share of the statement, up to which two statements are one but for it."""
 CLAUSES_MAX = 4
 NAME_WORDS, VALUE_WORDS = 4, 6
 CLAUSE = bounded(r"[,;!?，；。！？：\n—–]|:(?!\d)|\.(?!\w)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为|而是")
-REPLACES = bounded(f"{either('lately', edges=LETTERS)}|{either('replacement', edges=LETTERS)}", re.IGNORECASE)
+SINCE = bounded(either("since", edges=LETTERS), re.IGNORECASE)
+LATELY = bounded(f"{either('lately', edges=LETTERS)}|{SINCE.pattern}")
+REPLACES = bounded(f"{LATELY.pattern}|{either('replacement', edges=LETTERS)}", re.IGNORECASE)
 DENIED = bounded(rf"(?:{either('denial', edges=LETTERS)})(?![^,;:，；。]{{0,16}}(?:and|but|而)\b)[^,;:，；。]{{0,24}}$")
 ALSO = bounded(either("also", edges=LETTERS))
 SUPPOSED = bounded(either("supposed", edges=LETTERS))
@@ -45,7 +46,6 @@ FOR_NOW = bounded(either("for_now", edges=LETTERS))
 OVER = bounded(pattern("relations", "over"))
 REASON = bounded(pattern("relations", "reason"), re.IGNORECASE)
 HAPPENED = bounded(either("came_about", edges=LETTERS))
-LATELY = bounded(either("lately", edges=LETTERS))
 ANNOUNCES = bounded(either("announces", edges=LETTERS))
 BECOMES = bounded(either("becomes", edges=LETTERS))
 RENAMED = bounded(either("renamed", edges=LETTERS))
@@ -59,12 +59,11 @@ _TOKEN = re.compile(
 )
 _STOPS = frozenset(listed("left_out", "relations"))
 _TIMES = frozenset(word.lower() for name in ("months", "weekdays") for word in listed("calendar", name))
-_COUNTS = frozenset(listed("numbers", "english"))
+_COUNTS = frozenset((*listed("numbers", "english"), "am", "pm", "a.m", "p.m", "noon", "midnight"))
 _ORDINAL_DAY = bounded(
     rf"(?<![^\W_])((?:{'|'.join(listed('calendar', 'months'))})\.? \d{{1,2}})(?:st|nd|rd|th)(?![^\W_])", re.IGNORECASE
 )
 """October 15th is October 15: a value of a kind, not a name."""
-_HALVES = frozenset(("am", "pm", "a.m", "p.m", "noon", "midnight"))
 _COPULAS = frozenset(("is", "are", "was", "were", "是"))
 _PLACED = frozenset(("in", "at", "on", "to", "by", "with", "as"))
 _HAN_SINGLE = frozenset("在是叫归由属住")
@@ -98,7 +97,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One text, read once. over: the bases that it names as no longer so. changes, dated, undoes: it reports a change,
+    """One text, read once. gone: the words that it names as no longer so. changes, dated, undoes: it reports a change,
     one by its time alone (from now on), one that takes something back. happened: it tells of something that came about.
     supposed: it is asked or supposed. passing: so, or true for some days only: it changes nothing. announces: it says
     that a rule beside it is a changed one. signs: what it asks of names (`naming`).
@@ -109,7 +108,7 @@ class Wording:
     clauses: tuple[tuple[Word, ...], ...]
     bases: frozenset[str]
     numbers: frozenset[Number]
-    over: frozenset[str]
+    gone: tuple[Word, ...]
     changes: bool
     dated: bool
     undoes: bool
@@ -118,6 +117,11 @@ class Wording:
     passing: bool
     announces: bool
     signs: Mapping[tuple[str, str], str]
+
+    @property
+    def over(self) -> set[str]:
+        """The bases of what is gone."""
+        return {word.base for word in self.gone} - _STOPS
 
     @property
     def reports(self) -> bool:
@@ -134,20 +138,16 @@ def wording(text: str) -> Wording:
     is_question = plain.endswith("?") or plain.rstrip("。.").endswith(("吗", "呢"))
     is_supposed = is_question or SUPPOSED.search(lower) is not None
     is_dated = all(LATELY.fullmatch(found.group()) for found in REPLACES.finditer(lower))
-    over = {
-        word.base
-        for match in OVER.finditer(lower)
-        # Where nothing moves, "import it from A to all modules" names nothing as over.
-        if not (is_dated and match.group().startswith("from "))
-        for word in _words(next(filter(None, match.groups()), ""))
-    }
+    ends = OVER.finditer(" ".join(SINCE.sub(" ", lower).split()))
+    # Where nothing moves, "import it from A to all modules" names nothing as over.
+    told = (next(filter(None, end.groups()), "") for end in ends if not (is_dated and end[0].startswith("from ")))
     return Wording(
         text=plain,
         words=words,
         clauses=tuple(filter(None, (tuple(_words(part)) for part in CLAUSE.split(plain))))[:CLAUSES_MAX],
         bases=frozenset(word.base for word in words),
         numbers=numbers(lower),
-        over=frozenset(over - _STOPS),
+        gone=tuple(word for part in told for word in _words(part)),
         changes=_reports_change(lower),
         dated=is_dated,
         undoes=UNDOES.search(lower) is not None,
@@ -176,7 +176,7 @@ def _words(text: str) -> Iterator[Word]:
         if lower in {"a", "an", "the", "please", "的", "了", "请"}:
             continue
         kind = str(match.lastgroup)
-        if kind in ("time", "count") or lower in _TIMES or lower.rstrip("s") in _TIMES or lower in _COUNTS | _HALVES:
+        if kind in ("time", "count") or lower in _TIMES or lower.rstrip("s") in _TIMES or lower in _COUNTS:
             kind = "number"
         elif kind == "word":
             inner = any(letter.isupper() for letter in raw[1:]) or re.search(r"[\d._/\\:@#+~-]", raw)
@@ -251,10 +251,13 @@ def _open_with_two_things(left: Sequence[Word], right: Sequence[Word]) -> bool:
 def shares_words(one: str, other: str) -> bool:
     """Return whether two statements have a word in common that says what they are about; in Chinese two in a row."""
     left, right = wording(one), wording(other)
-    if any(word.kind != "han" and word.base in right.bases and word.base not in _STOPS for word in left.words):
-        return True
-    pairs = ({(a.raw, b.raw) for a, b in pairwise(side.words) if a.kind == b.kind == "han"} for side in (left, right))
-    return bool(set.intersection(*pairs))
+    return bool(_terms(left.words) & _terms(right.words))
+
+
+def _terms(words: Sequence[Word]) -> set[str]:
+    """Return the bases that say something by themselves; of Chinese every two signs in a row."""
+    pairs = {a.base + b.base for a, b in pairwise(words) if a.kind == b.kind == "han" and {a.base, b.base} - _STOPS}
+    return pairs | {word.base for word in words if word.kind != "han" and word.base not in _STOPS}
 
 
 def _is_chinese(words: Sequence[Word]) -> bool:
@@ -370,13 +373,6 @@ def _is_single_value(
     return SINGLE.fullmatch(verb) is not None and not behind
 
 
-def _may_replace(before: Sequence[Word], after: Sequence[Word], now: Wording) -> bool:
-    parts = _stretches(before, after)
-    if parts is None or not parts[0] or parts[0][-1].raw != "是" or not (parts[1] and parts[2]):
-        return True
-    return _are_alike(now, parts[1], parts[2])
-
-
 def _is_identifier(word: Word) -> bool:
     return re.search(r"[^\W\d_]", word.raw) is not None and re.search(r"[\d_]", word.raw) is not None
 
@@ -395,26 +391,38 @@ def replacement(old: str, new: str) -> Kind:
         return Kind.REPLACED if ENDS.search(now.text.lower()) and not ENDS.search(was.text.lower()) else Kind.NONE
     adds = ALSO.search(now.text.lower()) is not None
     is_plain = now.dated or not (_denies(before) or _denies(after))
-    if not adds and is_plain and _differ_in_value(before, after, old, new) and _may_replace(before, after, now):
+    parts = _stretches(before, after) or ((), (), (), ())
+    may_hold_both = all(parts[:3]) and parts[0][-1].raw == "是" and not _are_alike(now, parts[1], parts[2])
+    if not adds and is_plain and not may_hold_both and _differ_in_value(before, after, old, new):
         return Kind.REPLACED
     if not adds and _restates(was, wording(REASON.sub("", now.text))):
         return Kind.REPLACED
-    said = {word.base for word in was.words} - _STOPS - was.over - _verbs(was)
-    named = said & now.over
-    takes_back = now.undoes and 2 * len(named) >= len(now.over)
-    if len(named) > 1 or (named and (takes_back or (said - named) & now.bases)):
+    if now.undoes and _opening(was.words) <= now.bases:
         return Kind.OVER
-    if now.undoes and _opening(was) <= now.bases:
+    verbs, gone = _verbs(was), _terms(now.gone)
+    said = _terms(before) - _terms(was.gone) - verbs
+    named = said & gone
+    takes_back = now.undoes and 2 * len(named) >= len(gone)
+    if named and not own_subjects(old, new) and (len(named) > 1 or takes_back or (said - named) & _terms(after)):
         return Kind.OVER
     units, others = ({unit for unit, _ in one} for one in (was.numbers - now.numbers, now.numbers - was.numbers))
-    about = said - {word.base for word in was.words if word.kind == "number"}
+    about = {word.base for word in was.words if word.kind != "number"} - _STOPS - was.over - verbs
     return Kind.OVER if units & others and about and about <= now.bases else Kind.NONE
 
 
-def _opening(side: Wording) -> set[str]:
+def own_subjects(one: str, other: str) -> bool:
+    """Return whether either opens, words of change aside, with what the other lacks; "never mind" has no subject."""
+    left, right = wording(one), wording(other)
+    if left.undoes or right.undoes or _is_chinese(left.words) != _is_chinese(right.words):
+        return False
+    firsts = (_opening(tuple(_words(REPLACES.sub(" ", side.text)))) for side in (left, right))
+    return not any(first <= side.bases for first, side in zip(firsts, (right, left), strict=True))
+
+
+def _opening(words: Sequence[Word]) -> set[str]:
     """Return the first word that says what a statement is about; in Chinese with the sign behind it."""
-    at = next((at for at, word in enumerate(side.words) if word.base not in _STOPS), 0)
-    return {word.base for word in side.words[at : at + 1 + _is_chinese(side.words[at : at + 1])]}
+    at = next((n for n, word in enumerate(words) if word.base not in _STOPS and not _is_number(word, words[:n])), 0)
+    return {word.base for word in words[at : at + 1 + _is_chinese(words[at : at + 1])]}
 
 
 def _restates(was: Wording, now: Wording) -> bool:
@@ -444,7 +452,8 @@ def _restates(was: Wording, now: Wording) -> bool:
 
 def _bare_parts(was: Wording, side: Wording) -> list[tuple[Word, ...]]:
     """Return the words of each part without words of change and what they name as over, unless it is the subject."""
-    text, lower = side.text, side.text.lower()
+    text = SINCE.sub(";", side.text)
+    lower = text.lower()
     subject = next((word.base for word in was.words if word.base not in _STOPS), "")
     for match in reversed(list(OVER.finditer(lower)) if len(lower) == len(text) else []):
         over = [word.base for word in _words(match[match.lastindex or 0])]
@@ -456,14 +465,8 @@ def _bare_parts(was: Wording, side: Wording) -> list[tuple[Word, ...]]:
 def _participles(words: Sequence[Word]) -> set[str]:
     """Return what is said passively of a subject, and where: capped at, shipped with."""
     triples = zip(words, words[1:], words[2:], strict=False)
-    return {
-        word.base
-        for before, word, after in triples
-        if before.raw in _COPULAS
-        and word.kind == "word"
-        and after.raw in _STOPS
-        and word.raw.endswith(("ed", "t", "n"))
-    }
+    between = (word for before, word, after in triples if before.raw in _COPULAS and after.raw in _STOPS)
+    return {word.base for word in between if word.kind == "word" and word.raw.endswith(("ed", "t", "n"))}
 
 
 def _exchanged(
@@ -566,11 +569,7 @@ def _sign_before(words: Sequence[Word], value: Word) -> str:
 
 def _verbs(was: Wording) -> set[str]:
     """Return the bases of the predicate: a change is said with another verb."""
-    verbs = {
-        word.base
-        for word in was.words
-        if word.kind == "word" and (_VERB.fullmatch(word.raw) or SINGLE.fullmatch(word.raw))
-    }
+    verbs = {w.base for w in was.words if w.kind == "word" and (_VERB.fullmatch(w.raw) or SINGLE.fullmatch(w.raw))}
     if not verbs and (at := _verb_at(was.words)) is not None:
         verbs.add(was.words[at].base)
     return verbs | _HAN_VERBS

@@ -366,3 +366,30 @@ def test_a_change_by_word_ends_both_sides_of_a_dispute_that_it_settles(anchor: M
 
     assert done.outcome is Outcome.SUPERSEDED
     assert [memory.content for memory in anchor.curation.listing()] == ["From now on function names start with 'go_'."]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_facts_that_share_a_date_and_a_word_of_change_put_no_question_to_a_human(
+    anchor: MemoryAnchor, order: int
+) -> None:
+    """Rule: "no longer since March" tells of its subject; another subject in the same month is two facts."""
+    for kind, texts in written("dev", "dates"):
+        if kind == "subjects":
+            assert {anchor.save_memory(text).outcome for text in texts[::order]} == {Outcome.ADDED}, texts
+
+    assert {fact.status for fact in anchor.curation.listing(limit=100)} == {Status.ACTIVE}
+
+
+def test_of_80_facts_with_dates_and_words_of_change_one_pair_seems_to_end_the_other() -> None:
+    """Rule: the two that stay say something of one program for two kinds of jobs (在线任务, 离线任务)."""
+    lines = (CORPORA / "dates_notes.txt").read_text(encoding="utf-8").splitlines()[1:]
+    found = [(a, b) for a in lines for b in lines if a < b and compare(a, b) is not Kind.NONE]
+
+    assert [pair for pair in found if not all("Spark" in fact for fact in pair)] == []
+
+
+def test_a_change_that_says_since_when_is_noticed_whoever_tells_it() -> None:
+    """Rule: the date of a change is not what it changes from; of 14 changes all are proven or put to a human."""
+    pairs = [texts for kind, texts in written("dev", "dates") if kind == "change"]
+
+    assert sum(compare(*texts[:2]) in (Kind.REPLACED, Kind.OVER) for texts in pairs) >= len(pairs) - 1
