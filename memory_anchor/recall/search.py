@@ -474,8 +474,8 @@ class Searcher:
             read += self._read(context, scored, order[start : start + PHRASE_PAGE])
             if hits := holding_phrases(read, query, wanted):
                 return hits
-        among = "No memory" if len(order) < candidates.QUOTED else f"None of the {len(order)} likeliest memories"
-        context.notes[f"{among} holds the quoted words."] = False
+        few = f"None of the {len(order)} likeliest memories holds the quoted words."
+        context.notes["No memory holds the quoted words." if len(order) < candidates.QUOTED else few] = False
         return read[:PHRASE_PAGE] if asks_about(query, wanted) else []
 
     def _fold(self, ranked: list[RankedMemory], scored: Scored, seen: Ordering, using: str) -> list[RankedMemory]:

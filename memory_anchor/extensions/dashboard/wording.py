@@ -6,6 +6,7 @@ rest, so none of it is ever markup.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -30,6 +31,13 @@ SPANS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3
 def catalogue(language: str) -> Mapping[str, str]:
     """Return key -> sentence of one language; keys of nested tables are joined with dots."""
     return dict(_flat(tomllib.loads((WORDS / f"{language}.toml").read_text(encoding="utf-8"))))
+
+
+@cache
+def _shapes() -> Mapping[str, re.Pattern[str]]:
+    """Return what a search may say, as expressions with the places to fill."""
+    said = {key: re.escape(text) for key, text in catalogue("en").items() if key.startswith("said.")}
+    return {key: re.compile(re.sub(r"\\{(\w{1,9})\\}", r"(?P<\1>.{1,999})", text)) for key, text in said.items()}
 
 
 def _flat(table: Record, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -77,6 +85,11 @@ class Words:
     def word(self, group: str, name: Json, otherwise: str = "") -> str:
         """Return the word for a value of a fixed set; `otherwise` or the value itself where it has none."""
         return self._known.get(f"{group}.{name}", otherwise or str(name).replace("_", " "))
+
+    def said(self, text: str) -> str:
+        """Return what a search says in the reader's language; as it is where the catalogue has no such sentence."""
+        found = ((key, shape.fullmatch(text)) for key, shape in _shapes().items())
+        return next((self._known[key].format(**match.groupdict()) for key, match in found if match), text)
 
     def ago(self, iso: str) -> str:
         """Return how long ago or ahead an instant is, in the largest whole unit."""
