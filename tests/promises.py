@@ -615,7 +615,7 @@ NO_PROMISE: dict[str, tuple[str, ...]] = {
         "`scripts/train_relevance.py --reminding",
         "Memory to memory, on 56 hand-written pairs",
         "From 0.30 on two memories are related",
-        "**What a reranker gains here",
+        "**What a cross-encoder gains here",
         "What the blend can do at its share",
     ),
     "docs/security.md": ("| a cloned or unpacked repository |", "An archive of a **public** repository"),
