@@ -20,7 +20,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +30,7 @@ from memory_anchor.adapters.embedders import clean
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items
+from memory_anchor.base.retries import retried
 from memory_anchor.domain.embedding_apis import PROVIDERS
 from memory_anchor.domain.errors import BadInput, Unavailable, WrongEmbedder
 from memory_anchor.domain.ports import EmbedderIdentity
@@ -165,22 +166,21 @@ class ApiEmbedder:
 
     def _ask(self, texts: list[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
         """Return the rows of one request, retried where that may help."""
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
         if not self._key and not self._own_server:
             raise Unavailable(
                 f"embedder.api_key is not set, so the embedding API {self._provider.name} cannot be asked."
             )
         self._circuit.check(self._api)
-        tries = Retrying(
-            stop=stop_after_attempt(attempts),
-            wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
-            retry=retry_if_exception_type(_TransientError),
-            sleep=self._sleep,
-            reraise=True,
-        )
         try:
-            rows = self._checked(tries(self._send, texts, role, timeout_s), len(texts))
+            answer = retried(
+                partial(self._send, texts, role, timeout_s),
+                _TransientError,
+                attempts=attempts,
+                first_wait_s=FIRST_WAIT_S,
+                longest_wait_s=LONGEST_WAIT_S,
+                sleep=self._sleep,
+            )
+            rows = self._checked(answer, len(texts))
         except _TransientError as failed:
             self._circuit.note(ok=False)
             raise Unavailable(str(failed)) from None

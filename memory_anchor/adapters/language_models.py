@@ -18,12 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
+from memory_anchor.base.retries import retried
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.ports import Clock, ModelUsage
 
@@ -202,30 +204,16 @@ class BudgetedModel:
         return f"{self.name} at {self._url}; {spent} of {budget} tokens this month"
 
     def _with_retries(self, shape: type[Answer], question: ModelQuestion, ends: float) -> tuple[Answer, ModelUsage]:
-        from tenacity import (
-            RetryCallState,
-            Retrying,
-            retry_if_exception_type,
-            stop_after_attempt,
-            stop_any,
-            wait_random_exponential,
-        )
-        from tenacity.stop import stop_base
-
-        class OutOfTime(stop_base):
-            def __call__(self, state: RetryCallState) -> bool:
-                return ends - now() - (state.upcoming_sleep or 0.0) < LEAST_TIME_S
-
-        now = self._limits.now
-        attempts = Retrying(
-            stop=stop_any(stop_after_attempt(MAX_ATTEMPTS), OutOfTime()),
-            wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
-            retry=retry_if_exception_type(TransientFailure),
-            sleep=self._limits.sleep,
-            reraise=True,
-        )
         try:
-            return attempts(self._once, shape, question, ends)
+            return retried(
+                partial(self._once, shape, question, ends),
+                TransientFailure,
+                attempts=MAX_ATTEMPTS,
+                first_wait_s=FIRST_WAIT_S,
+                longest_wait_s=LONGEST_WAIT_S,
+                sleep=self._limits.sleep,
+                may_wait=lambda wait_s: ends - self._limits.now() - wait_s >= LEAST_TIME_S,
+            )
         except TransientFailure as failed:
             raise Unavailable(str(failed)) from failed.__cause__
 

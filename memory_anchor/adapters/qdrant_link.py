@@ -17,12 +17,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from memory_anchor.base.files import file_error
+from memory_anchor.base.retries import retried
 from memory_anchor.domain.errors import (
     BadInput,
     DiskFull,
@@ -40,7 +42,7 @@ T = TypeVar("T")
 TIMEOUT_S = 10.0
 """Of one operation with all its retries, unless `index.timeout_s` is set."""
 TRIES = 6
-WAIT_MOST_S = 1.0
+FIRST_WAIT_S, WAIT_MOST_S = 0.05, 1.0
 REST_S = 1.0
 """How long a server that did not answer at all is not asked again."""
 OLDEST_SERVER = (1, 18)
@@ -104,20 +106,18 @@ class QdrantLink:
 
     def ask(self, work: Callable[[QdrantClient], T]) -> T:
         """Return the result of `work` with a client. It may run twice, and must come to the same result."""
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
-        from tenacity.wait import wait_random_exponential
-
         began = time.monotonic()
         if began - self._silent_at < REST_S:
             raise self._away()
-        tries = Retrying(
-            stop=stop_after_attempt(TRIES * len(self._clients)) | stop_after_delay(self.access.timeout_s),
-            wait=wait_random_exponential(multiplier=0.05, max=WAIT_MOST_S),
-            retry=retry_if_exception_type(_Passing),
-            reraise=True,
-        )
         try:
-            answer: T = tries(self._once, work)
+            answer = retried(
+                partial(self._once, work),
+                _Passing,
+                attempts=TRIES * len(self._clients),
+                first_wait_s=FIRST_WAIT_S,
+                longest_wait_s=WAIT_MOST_S,
+                may_wait=lambda _: time.monotonic() - began < self.access.timeout_s,
+            )
         except _Passing as error:
             if error.silent and self._answered < began:
                 self._silent_at = time.monotonic()
