@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import sys
 
-from memory_anchor.runtime.threads import one_for_algebra
-
 IN_THE_CLI = ("--in-process", "--transport", "--help", "-h")
 """Options of `mcp` that the bridge has no part in."""
 
@@ -18,7 +16,18 @@ def main() -> int:
     """Run the command line and return the exit code."""
     open_closed()
     speak_utf8()
-    command, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
+    try:
+        return _run(sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:])
+    except Exception as error:
+        from memory_anchor.base.installation import HOOKS, damage
+
+        if not (sentence := damage(error)):
+            raise
+        sys.stderr.write(f"memory-anchor: {sentence}\n")
+        return 0 if sys.argv[1] in HOOKS else 1
+
+
+def _run(command: str, rest: list[str]) -> int:
     if command == "mcp" and not any(option.split("=")[0] in IN_THE_CLI for option in rest):
         from memory_anchor.runtime.bridge import main as bridge
 
@@ -31,10 +40,12 @@ def main() -> int:
         from memory_anchor.front.clients.hooks import main as hook
 
         return hook(rest[0])
-    one_for_algebra()
     from memory_anchor.front.cli.spinner import Spinner
     from memory_anchor.front.cli.typing_ahead import hide_typing
+    from memory_anchor.runtime.threads import no_plugins, one_for_algebra
 
+    one_for_algebra()
+    no_plugins()
     hide_typing(sys.argv[1:])
     try:
         with Spinner("loading"):

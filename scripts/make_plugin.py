@@ -96,7 +96,8 @@ def _guarded(groups: Any) -> list[dict[str, Any]]:
     def one(hook: dict[str, Any]) -> dict[str, Any]:
         if hook["type"] != "command":
             return hook
-        return {**hook, "command": f"command -v {places.NAME} >/dev/null && exec {hook['command']}; exit 0"}
+        plain = str(hook["command"]).partition(" || ")[0]  # exec would fail aloud where its interpreter is gone
+        return {**hook, "command": f"command -v {places.NAME} >/dev/null && {plain}; exit 0"}
 
     return [{**group, "hooks": [one(hook) for hook in group["hooks"]]} for group in groups]
 

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Literal
 from cachetools import LRUCache
 
 from memory_anchor.adapters.embedders import clean
+from memory_anchor.adapters.retries import retried
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.hashing import stable_hash
 from memory_anchor.base.json_values import Json, items
-from memory_anchor.base.retries import retried
 from memory_anchor.domain.embedding_apis import PROVIDERS
 from memory_anchor.domain.errors import BadInput, Unavailable, WrongEmbedder
 from memory_anchor.domain.ports import EmbedderIdentity

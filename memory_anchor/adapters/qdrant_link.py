@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from memory_anchor.adapters.retries import retried
 from memory_anchor.base.files import file_error
-from memory_anchor.base.retries import retried
 from memory_anchor.domain.errors import (
     BadInput,
     DiskFull,

@@ -33,8 +33,6 @@ from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE
 from memory_anchor.admin.backup_list import KNOWN_FILE, add_known, known_backups, remove_known, remove_left
 from memory_anchor.admin.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
 from memory_anchor.admin.left_behind import REPLACED
-from memory_anchor.admin.purge import copied_text
-from memory_anchor.admin.traces import PurgeTraces
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.files import file_error, make_folder, make_private, replace_durably, write_atomic
 from memory_anchor.base.idempotency import FOLDER as REQUESTS
@@ -44,15 +42,14 @@ from memory_anchor.domain.ports import CollectionSpec, Entry
 from memory_anchor.domain.where import Where
 from memory_anchor.identity.keys import KeyRing
 from memory_anchor.identity.proposals import proposals_of
-from memory_anchor.language.indexing import searched_words
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.store.audit_rows import SqlAudit, move_in
 from memory_anchor.store.index_follower import INDEX_OWNER_FILE
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
-from memory_anchor.upkeep.job_kit import pages
 
 if TYPE_CHECKING:
+    from memory_anchor.admin.traces import PurgeTraces
     from memory_anchor.domain.ports import Matrix, MemoryStore
     from memory_anchor.process.wiring import Core
     from memory_anchor.runtime.lock import DirectoryLock
@@ -167,6 +164,8 @@ def _free_name(folder: Path, name: str) -> Path:
 
 def _write_collection(store: MemoryStore, name: str, parts: Path) -> CollectionPart:
     """Write one collection's versions and vectors in chunks; return its entry in the manifest."""
+    from memory_anchor.upkeep.job_kit import pages
+
     versions = 0
     for chunk, entries in enumerate(pages(store, name, Where(), size=CHUNK, with_vectors=True)):
         if entries:
@@ -356,6 +355,8 @@ def _unpack(source: IO[bytes], path: Path, digest: str) -> None:
 
 def chunks(folder: Path, manifest: Manifest) -> Iterator[tuple[str, list[Entry]]]:
     """Yield (collection, entries) of an unpacked backup, with new words and the stored vectors."""
+    from memory_anchor.language.indexing import searched_words
+
     for collection in manifest["collections"]:
         for path in sorted((folder / "memories").glob(f"{collection}-*.jsonl")):
             with path.open("rb") as file:
@@ -495,6 +496,8 @@ def out_of_reach(data_dir: Path) -> list[str]:
 
 
 def _rewrite(file: Path, matches: PurgeTraces) -> int:
+    from memory_anchor.admin.purge import copied_text
+
     parts = file.with_name(f".{file.name}.{os.getpid()}.parts")
     shutil.rmtree(parts, ignore_errors=True)
     try:

@@ -4,6 +4,8 @@ Cleaning asks some seventy expressions of each text, and nearly all find nothing
 matches whenever it does and needs no look around: edges and back references dropped, possessive signs taken as greedy,
 long bounds as open ones. The automata behind `linear` answer that in one pass. What cannot
 be translated has a gate that is always open. Rejected: a list of words for each expression, which has to be kept.
+An automaton takes 2 ms to build, as long as looking through some twenty short texts takes without one: a gate is built
+when so many were asked about, so a command that cleans one text builds none.
 Invariant: where the expression matches, its gate is open (a test asks every one of them).
 """
 
@@ -14,6 +16,8 @@ from collections.abc import Callable
 
 from memory_anchor.language.safe_regex import linear
 
+UNGATED, UNGATED_CHARS = 16, 2_000
+"""So many texts, none longer than this, are looked through before a gate is built."""
 BOUND_MAX = 40
 """A longer repetition has no upper bound in a gate."""
 _EDGES = ("(?=", "(?!", "(?<=", "(?<!")
@@ -24,6 +28,23 @@ _REPEAT = re.compile(r"\{(\d+),(\d*)\}|\{(\d+)\}")
 
 def gate(*patterns: re.Pattern[str]) -> Callable[[str], bool]:
     """Return a function that says False only where none of these expressions matches anywhere in a text."""
+    built: list[Callable[[str], bool]] = []
+    left = UNGATED
+
+    def may_match(text: str) -> bool:
+        nonlocal left
+        if not built and left > 0 and len(text) <= UNGATED_CHARS:
+            left -= 1
+            return True
+        if not built:
+            built.append(built_gate(*patterns))
+        return built[0](text)
+
+    return may_match
+
+
+def built_gate(*patterns: re.Pattern[str]) -> Callable[[str], bool]:
+    """Return a `gate` that is there at once."""
     try:
         source = "|".join(f"(?{_flags(one)}:{_without_edges(one.pattern)})" for one in patterns)
         matches = linear(source)

@@ -59,6 +59,7 @@ from memory_anchor.language.timespans import (
 )
 from memory_anchor.language.words import listed, table
 
+UTC_ZONE = ZoneInfo("UTC")
 MAX_QUERY_CHARS = 2_000
 """Only the beginning of a query is read for time expressions."""
 LED_CHARS = 80
@@ -231,7 +232,7 @@ def in_zone(now: datetime, zone: str) -> datetime:
     try:
         return now.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return now.astimezone(ZoneInfo("UTC"))
+        return now.astimezone(UTC_ZONE)
 
 
 def expressions(text: str, now: datetime, rules: Rules = RULES) -> list[Expression]:

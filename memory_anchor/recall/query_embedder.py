@@ -18,6 +18,8 @@ from memory_anchor.domain.ports import DENSE, DENSE_LOCAL, CachesQueries
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Embedder, EmbedderIdentity, Matrix
 
+NO_EMBEDDER = "no embedder is configured or installed; `memory-anchor doctor` says which."
+
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
@@ -68,7 +70,7 @@ class QueryEmbedder:
                 failed = failed or str(error)
                 continue
             return QueryVector(row, name, f"Searched by meaning with the bundled model: {failed}" if failed else "")
-        return QueryVector(None, note=f"Searched by words only: {failed or 'no embedder is configured.'}")
+        return QueryVector(None, note=f"Searched by words only: {failed or NO_EMBEDDER}")
 
     def forget(self, query: str) -> None:
         """Drop the cached rows of a query."""

@@ -95,6 +95,9 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
             service.run(lambda: make_backend(lock), data=data, listener=listener, state_file=state_file)
         except MemoryAnchorError:
             return 1  # its reason is in the failure file
+        except Exception as error:
+            write_failure(run, error)  # also of what could not be imported
+            raise
         finally:
             listener.close()
             state_file.remove()

@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+from memory_anchor.base.installation import damage
 from memory_anchor.base.json_values import Record
 from memory_anchor.domain.errors import MemoryAnchorError, report
 from memory_anchor.runtime import wire
@@ -54,8 +55,9 @@ class StateFile:
 
 def write_failure(run: Path, error: Exception) -> None:
     """Write why no engine could start, for the bridges that wait for one."""
-    ours = isinstance(error, MemoryAnchorError | OSError)
-    message = str(error) if ours else f"a bug ended it ({type(error).__name__}); see {run.parent / 'logs'}"
+    if not (message := damage(error)):
+        ours = isinstance(error, MemoryAnchorError | OSError)
+        message = str(error) if ours else f"a bug ended it ({type(error).__name__}); see {run.parent / 'logs'}"
     content = {"at": time.time(), "pid": os.getpid(), "code": report(error).code, "message": message}
     with contextlib.suppress(OSError):  # a full disk: the bridge then reports that nothing started
         wire.write_private(str(run / wire.FAILURE_FILE), json.dumps(content))

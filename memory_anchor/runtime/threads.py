@@ -17,3 +17,8 @@ def one_for_algebra() -> None:
     """Let linear algebra compute in the calling thread, before numpy loads; a number the user set stays."""
     for name in ALGEBRA:
         os.environ.setdefault(name, "1")
+
+
+def no_plugins() -> None:
+    """Let pydantic look for no plugins: it reads the metadata of every package for that, 10 ms of each command."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -49,7 +49,7 @@ OF_OUR_WORDS = {
     "front.clients.install._toml_removed": "names of our own entries",
     "language.acts._class": "acts.toml",
     "language.acts._cue": "acts.toml",
-    "language.gates.gate": "expressions of ours, run in linear time",
+    "language.gates.built_gate": "expressions of ours, run in linear time",
     "language.safe_regex.bounded": "what calls it is walked",
     "language.safe_regex.linear": "runs in linear time whatever it is given: `test_any_expression_is_linear`",
     "language.secret_context._pattern": "secrets.toml",

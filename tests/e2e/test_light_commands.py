@@ -37,6 +37,7 @@ WITH_FILES = (
         "eval",
         "adopt --status",
         "backup list",
+        "backup restore {id}",
     ),
 )
 """Those that read a key, the settings or a file of their own before or after they ask."""

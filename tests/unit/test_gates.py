@@ -39,7 +39,7 @@ def corpus() -> list[str]:
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda one: one.pattern[:40])
 def test_a_gate_is_open_wherever_its_expression_matches(expression: re.Pattern[str]) -> None:
     """Rule gates: over every text of the corpora of secrets and look-alikes."""
-    may = gates.gate(expression)
+    may = gates.built_gate(expression)
 
     assert [text for text in corpus() if expression.search(text) and not may(text)] == []
 
@@ -49,7 +49,7 @@ def test_a_gate_is_open_for_what_an_expression_describes(expression: re.Pattern[
     """Rule gates: also for texts that nobody wrote."""
     text = data.draw(st.from_regex(expression))
 
-    assert gates.gate(expression)(text)
+    assert gates.built_gate(expression)(text)
 
 
 SHORTHAND = (r"\w", r"\W", r"[\w-]", r"[^\w]", r"[^\w\s]", r"[\W_]", r"\s", r"\S", r"[^\s:]", r"\d", r"\D", r"[^\d]")
@@ -69,6 +69,17 @@ def signs() -> list[str]:
 def test_a_shorthand_means_at_least_what_python_means(shorthand: str) -> None:
     """Rule gates: ² is part of a word, a mark alone is none: two engines differ, and a gate must not."""
     expression = re.compile(shorthand)
-    may = gates.gate(expression)
+    may = gates.built_gate(expression)
 
     assert [sign for sign in signs() if expression.search(sign) and not may(sign)] == []
+
+
+def test_a_process_that_cleans_one_text_builds_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule gates: seventy automata cost a command a tenth of a second, and a short text is looked through at once."""
+    built: list[str] = []
+    monkeypatch.setattr(gates, "linear", lambda source: built.append(source) or (lambda _: False))
+    may = gates.gate(re.compile("pass"))
+
+    assert [may("a note") for _ in range(gates.UNGATED)] == [True] * gates.UNGATED and built == []
+    assert not may("a note") and len(built) == 1
+    assert not gates.gate(re.compile("pass"))("a long note " * gates.UNGATED_CHARS), "a long text is asked of the gate"

@@ -112,7 +112,7 @@ def test_claude_code_gets_the_server_and_the_hooks_it_knows(env: dict[str, str])
     assert set(hooks) == {"SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd"} | tools
     assert all("Bash" in hooks[event][-1]["matcher"] for event in tools)
     assert next(group["hooks"][0]["command"] for group in hooks["SessionStart"]) == "mine"
-    assert hooks["SessionEnd"][0]["hooks"][0]["command"].endswith("hook SessionEnd")
+    assert hooks["SessionEnd"][0]["hooks"][0]["command"].partition(" || ")[0].endswith("hook SessionEnd")
     assert all(group["hooks"][0]["timeout"] for group in hooks["PreCompact"])
 
 

@@ -6,6 +6,7 @@ so it takes a human's passphrase, except for a dry run, which copies nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -225,18 +226,21 @@ def backup_restore(
     json_: JsonOption = False,
 ) -> None:
     """Restore the data directory; with --force what is there is moved away, never deleted."""
-    from memory_anchor.admin import backup
-    from memory_anchor.process.app import open_store, settings_of
-
     os.umask(0o077)
     if key:
         _restore_key(data_dir(), file.absolute(), json_)
         return
-    home, settings, ticker = data_dir(), settings_of(os.environ), Ticker("restored")
-    if force and not backup.is_empty(home):
-        _require_passphrase(home, file)
-        engine.stop(home)
-    with DirectoryLock.acquire(home, role="restore") as lock:
+    home, ticker = data_dir(), Ticker("restored")
+    with contextlib.ExitStack() as held:
+        lock = None if force else held.enter_context(DirectoryLock.acquire(home, role="restore"))
+        from memory_anchor.admin import backup  # an engine that has the folder is named before anything is loaded
+        from memory_anchor.process.app import open_store, settings_of
+
+        settings = settings_of(os.environ)
+        if force and not backup.is_empty(home):
+            _require_passphrase(home, file)
+            engine.stop(home)
+        lock = lock or held.enter_context(DirectoryLock.acquire(home, role="restore"))
         opener = partial(open_store, settings, lock=lock, alone=True)
         result = backup.restore(home, file.absolute(), force=force, lock=lock, open_store=opener, tick=ticker.at)
     ticker.end()

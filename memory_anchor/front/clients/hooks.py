@@ -87,7 +87,7 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Record, *, un
 
     until: monotonic seconds. Raises OSError: not delivered in time.
     """
-    started = False
+    began = 0.0
     while True:
         left = until - time.monotonic()
         if left <= 0:
@@ -98,10 +98,12 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Record, *, un
         except (ConnectionError, FileNotFoundError):
             if event not in STARTS_ENGINE:
                 raise
-            if not started:
+            if not began:
+                began = time.time()
                 launch.start(data, os.environ)
-                started = True
                 until += max(0.0, COLD_WAIT_S - WAIT_S[event])
+            elif reason := wire.read_failure(data, after=began)[0]:
+                raise ConnectionError(reason) from None
             time.sleep(RETRY_S)
             continue
         if not answer.get("ok"):

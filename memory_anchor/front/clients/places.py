@@ -255,6 +255,8 @@ UNAWAITED = ("Stop", "SessionEnd")
 """Hooks whose answer is nothing, so that Claude Code need not wait for them; Codex asks its user again about a changed
 hook."""
 
+GONE = "memory-anchor does not start: install it again, then run memory-anchor install {}"
+"""What a hook's shell says where the command was moved or deleted, or its interpreter upgraded: no hook fails by it."""
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
 
@@ -350,10 +352,13 @@ def _places_of(env: Mapping[str, str]) -> dict[str, str]:
 def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping[str, str]) -> Record:
     """Return event -> the matcher groups that are ours, each hook a process."""
     if sys.platform == "win32":
-        quoted = " ".join(f'"{word}"' for word in command)
+        quoted, failed = " ".join(f'"{word}"' for word in command), ""
     else:
         quoted = " ".join([*(f"{n}={shlex.quote(v)}" for n, v in _places_of(env).items()), shlex.join(command)])
-    return {event: [_group(event, f"{quoted} hook {event}", waits=events is not CLAUDE_EVENTS)] for event in events}
+        failed = f" || echo {shlex.quote(GONE.format('claude-code' if events is CLAUDE_EVENTS else 'codex'))} >&2"
+    return {
+        event: [_group(event, f"{quoted} hook {event}{failed}", waits=events is not CLAUDE_EVENTS)] for event in events
+    }
 
 
 def _group(event: str, command: str, *, waits: bool) -> Record:
