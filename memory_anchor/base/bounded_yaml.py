@@ -84,11 +84,11 @@ def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
     is_foreign: it comes with a repository, so no link is followed: errors would quote the file it leads to.
     Raises BadInput: too large, or not a mapping that YAML can read.
     """
-    if not path.is_file() and not (is_foreign and path.is_symlink()):
-        return {}
-    if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
-        raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
+        if not path.is_file() and not (is_foreign and path.is_symlink()):
+            return {}
+        if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
+            raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
         raw = nofollow.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
     except OSError as error:
         raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from memory_anchor.domain.errors import BadInput
 from memory_anchor.extensions.service.http_access import BODY_BYTES_MAX
 from memory_anchor.extensions.service.settings import HttpSettings
 from memory_anchor.process.app import settings_of
@@ -112,7 +113,7 @@ def test_proxies_take_what_the_server_takes_and_let_streams_through() -> None:
     """Issue 17, TLS by a proxy in front: the same bound for a body, no buffering of /sse and /mcp."""
     nginx, caddy = text("nginx.conf"), text("Caddyfile")
     most = BODY_BYTES_MAX >> 20
-    assert f"client_max_body_size {most}m;" in nginx and f"max_size {most}MB" in caddy
+    assert f"client_max_body_size {most}m;" in nginx and f"max_size {most}MiB" in caddy
     assert "proxy_buffering off;" in nginx and "flush_interval -1" in caddy
     assert nginx.count("{") - nginx.count("http { }") == nginx.count("}") - nginx.count("http { }")
     assert caddy.count("{") == caddy.count("}")
@@ -130,6 +131,13 @@ def test_the_unit_and_the_image_start_the_server() -> None:
     assert 'ENTRYPOINT ["memory-anchor"]' in image and '"serve", "--host", "0.0.0.0"' in image
 
 
+def test_the_manifest_keeps_to_the_schemas_of_kubernetes() -> None:
+    """Rule deploy: each part by the strict schema of the newest Kubernetes that the package knows."""
+    kubernetes = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate, with its schemas, is not here")
+    for one in yaml.safe_load_all(text("kubernetes.yaml")):
+        kubernetes.validate(one, kubernetes.latest_version(), strict=True)
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here; it renders deploy/kustomization.yaml")
 def test_kustomize_renders_the_manifest_whole() -> None:
     """Issue container: what `kubectl kustomize` makes has every part, in one namespace."""
@@ -139,3 +147,11 @@ def test_kustomize_renders_the_manifest_whole() -> None:
 
     assert sorted(one["kind"] for one in made) == sorted(plain)
     assert {one["metadata"]["namespace"] for one in made} == {"memory-anchor"}
+
+
+def test_settings_out_of_reach_are_a_sentence_and_the_unit_keeps_its_own_elsewhere() -> None:
+    """Rule deploy: with ProtectHome the home folder is closed to the server, which was a traceback at its start."""
+    with pytest.raises(BadInput, match=r"settings file .* cannot be read \(File name too long\)"):
+        settings_of({"HOME": "/", "XDG_CONFIG_HOME": f"/{'a' * 300}"})  # asked about, it fails as a closed folder does
+    unit = text("memory-anchor.service")
+    assert "ProtectHome=true" in unit and "Environment=XDG_CONFIG_HOME=/etc" in unit
