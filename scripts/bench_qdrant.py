@@ -6,8 +6,10 @@
 Starts the given binary (it builds none) on loopback and fills it through the index port, as the engine does: texts
 from templates, words by our tokeniser, and vectors made of the templates' real rows with seeded noise, as
 `scripts/bench` does. Half of the memories are one tenant's, the others are spread over the rest. A search is what one
-costs in the index: nearest by meaning and matching by words, filtered by the reader's audience; beside it stands the
-embedding of a question alone. Recall is against an exact scan of the same questions: the share of its first ten.
+costs in the index: nearest by meaning and matching by words, filtered by the reader's audience, alone and both together
+as an engine asks for a layer; beside it stands the embedding of a question alone. Recall is against an exact scan of
+the same questions: the share of its first ten. requests: HTTP requests of one search of both kinds. foreign: hits, all
+of which an engine would read, that are not the tenant's.
 `--quantization` without a name only fills; `--filled` goes on with the server's folder that a run with `--keep` left.
 Prints one JSON object.
 """
@@ -31,14 +33,15 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_index import QdrantIndex
 from memory_anchor.adapters.qdrant_layout import Layout
 from memory_anchor.adapters.qdrant_link import Access
-from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, audiences
-from memory_anchor.domain.ports import DENSE, SparseVector, WholePoint
+from memory_anchor.domain.model import Layer, Memory, MemoryType, Scope, audiences, point_id
+from memory_anchor.domain.ports import DENSE, Hit, SparseVector, VectorQuery, WholePoint
 from memory_anchor.domain.where import OneOf, Where
 from memory_anchor.extensions.evaluation.metrics import percentile
 from memory_anchor.language.indexing import searched_words
@@ -48,6 +51,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from qdrant_nodes import Node  # noqa: E402
 
+KINDS = ("meaning", "words", "both", "exact_scan")
 FACTS, BATCH, TOP, SEED = "verified_fact", 500, 10, 7
 WORDS_KEPT = 4_000
 """Texts of which the words are counted; the rest takes theirs, since counting them is our time and not the server's."""
@@ -71,6 +75,13 @@ class Bench:
         assert self.embedder is not None
         self.noise, self.chance = np.random.default_rng(SEED), random.Random(SEED)
         self.bases = self.embedder.documents([self.texts.filled(one, self.chance) for one in self.texts.TEMPLATES])
+        self.sent, send = 0, httpx.Client.send
+
+        def counted(client: httpx.Client, request: httpx.Request, **more: Any) -> httpx.Response:
+            self.sent += 1
+            return send(client, request, **more)
+
+        httpx.Client.send = counted  # type: ignore[method-assign]
         self.store = self._opened("none")
         self.ready = self._words()
 
@@ -168,32 +179,23 @@ class Bench:
                 )
             )
             told[name] = {"server_cpu_ms": self._cpu(store, exact, questions, where)}
-            times: dict[str, list[float]] = {
-                "meaning": [],
-                "words": [],
-                "both": [],
-                "exact_scan": [],
-            }
-            recall = []
-            for number, (row, words) in enumerate(questions):
-                at = [time.perf_counter()]
-                near = store.nearest(FACTS, row, where, limit=TOP)
-                at.append(time.perf_counter())
-                store.matching(FACTS, words, where, limit=TOP)
-                at.append(time.perf_counter())
-                meant = exact.nearest(FACTS, row, where, limit=TOP)
-                at.append(time.perf_counter())
-                recall.append(len({h.point_id for h in near} & {h.point_id for h in meant}) / max(1, len(meant)))
-                if number >= 5:  # the first ones open connections and read pages
-                    for kind, first, last in (
-                        ("meaning", 0, 1),
-                        ("words", 1, 2),
-                        ("both", 0, 2),
-                        ("exact_scan", 2, 3),
-                    ):
-                        times[kind].append(1000 * (at[last] - at[first]))
+            own = {point_id(f"m{number}", 1) for number in range(self.options.points) if self._tenant(number) == tenant}
+            times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+            recall, foreign, sent = [], 0, self.sent
+            for number, question in enumerate(questions):
+                found = {}
+                for kind in KINDS:
+                    began = time.perf_counter()
+                    found[kind] = asked(kind, store, exact, *question, where)
+                    if number >= 5:  # the first ones open connections and read pages
+                        times[kind].append(1000 * (time.perf_counter() - began))
+                near, meant = ({hit.point_id for hit in found[kind][0]} for kind in ("meaning", "exact_scan"))
+                recall.append(len(near & meant) / max(1, len(meant)))
+                foreign += sum(hit.point_id not in own for hits in found.values() for one in hits for hit in one)
             told[name] |= {
-                "memories": sum(1 for number in range(self.options.points) if self._tenant(number) == tenant),
+                "memories": len(own),
+                "requests": (self.sent - sent) / len(questions) / len(KINDS),
+                "foreign": foreign,
                 "recall_at_10": round(sum(recall) / len(recall), 4),
                 **{f"{kind}_ms": spread(values) for kind, values in times.items()},
             }
@@ -210,14 +212,10 @@ class Bench:
     def _cpu(self, store: QdrantIndex, exact: QdrantIndex, questions: list[Any], where: Where) -> dict[str, float]:
         """Return what one search of each kind costs the server, without what it does in the background."""
         told = {}
-        for kind, ask in (
-            ("meaning", lambda row, _: store.nearest(FACTS, row, where, limit=TOP)),
-            ("words", lambda _, words: store.matching(FACTS, words, where, limit=TOP)),
-            ("exact_scan", lambda row, _: exact.nearest(FACTS, row, where, limit=TOP)),
-        ):
+        for kind in KINDS:
             began = self.node.cpu_s()
-            for row, words in questions:
-                ask(row, words)
+            for question in questions:
+                asked(kind, store, exact, *question, where)
             told[kind] = round(1000 * (self.node.cpu_s() - began) / len(questions), 2)
         return told
 
@@ -236,6 +234,15 @@ class Bench:
             if number >= 5:
                 times.append(1000 * (time.perf_counter() - began))
         return spread(times) | {"cpu": round(1000 * (time.process_time() - cpu) / 40, 1)}
+
+
+def asked(
+    kind: str, store: QdrantIndex, exact: QdrantIndex, row: Any, words: SparseVector, where: Where
+) -> list[list[Hit]]:
+    """Ask the index once for what a kind of search wants."""
+    queries = {"words": [VectorQuery(words, TOP)], "both": [VectorQuery(row, TOP), VectorQuery(words, TOP)]}
+    index = exact if kind == "exact_scan" else store
+    return index.query_batch(FACTS, queries.get(kind, [VectorQuery(row, TOP)]), where)
 
 
 def whole(memory: Memory, row: Any, words: SparseVector) -> WholePoint:

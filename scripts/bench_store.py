@@ -5,7 +5,8 @@
 The store is used through its port; to compare, run it at two commits in turn. A save is what the core does under the
 writers' lock for a version with its vector (384 numbers) and words: look for the request and for the text, write
 version and audit record; durable on return. CPU is that of the process, other threads included, so the checkpoints of
-the database count. Reads are medians of `REPEATS` calls.
+the database count. Reads are medians of `REPEATS` calls; the history is of a memory with
+`VERSIONS` versions, the statistics are those of `memory-anchor stats`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +35,11 @@ from memory_anchor.domain.model import COLLECTIONS, Layer, Memory, MemoryType, S
 from memory_anchor.domain.ports import DENSE, AuditLog, CollectionSpec, EmbedderIdentity, Entry, MemoryStore
 from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.language.indexing import searched_words
-from memory_anchor.layers.records import Records, Request
+from memory_anchor.layers.records import Records, Request, newest_versions
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
 from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.upkeep.statistics import statistics as stats
 
 EVENTS = Layer.EVENT_LOG.value
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("bench", 384)})
@@ -45,6 +49,9 @@ PIECE = 160
 """Saves of the eight writers in one round."""
 ROUNDS = 7
 REPEATS = 15
+VERSIONS = 30
+CHANGED = "m77"
+"""The memory that has them."""
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -75,6 +82,14 @@ def entry(number: int, texts: list[str], rng: random.Random, rows: np.random.Gen
     )
     row = rows.standard_normal(384).astype(np.float32)
     return Entry(memory, {DENSE: row / np.linalg.norm(row)}, searched_words(memory))
+
+
+def history(first: Entry) -> list[Entry]:
+    """Return the versions of a memory, the first of them given."""
+    times = [first.memory.recorded_at + timedelta(hours=hour) for hour in range(VERSIONS)]
+    versions = [replace(first.memory, version=number, recorded_at=at) for number, at in enumerate(times, 1)]
+    ended = [one.closed(after.recorded_at) for one, after in pairwise(versions)]
+    return [Entry(one, first.vectors, first.words) for one in (*ended, versions[-1])]
 
 
 Stores = dict[str, MemoryStore]
@@ -151,6 +166,8 @@ def reads(points: list[str], memories: int) -> dict[str, Callable[[MemoryStore],
         "two days of one audience": lambda store: store.find(EVENTS, mine.and_(period), limit=400),
         "count by audience": lambda store: store.count(EVENTS, mine),
         "facet of types": lambda store: store.facet(EVENTS, "type", Where((live,))),
+        "history": lambda store: list(newest_versions(store, EVENTS, OneOf("id", (CHANGED,)))),
+        "statistics": lambda store: stats(store, START + timedelta(minutes=8 * memories)),
         "page of 500 with vectors": lambda store: store.scan(EVENTS, Where(), with_vectors=True),
     }
 
@@ -188,6 +205,7 @@ def main() -> None:
                     store.open_collection(name, SPEC)
                 for first in range(0, len(filled), 500):
                     store.put(EVENTS, filled[first : first + 500])
+                store.put(EVENTS, history(filled[int(CHANGED[1:])]))
             figures = saved(saves, alone)
             rates: dict[str, list[float]] = {name: [] for name in stores}
             for first in range(0, len(together), PIECE):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, assert_never, cast
 
 import numpy as np
 
-from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
+from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
 from memory_anchor.base.json_values import Record, items, parsed, record
 from memory_anchor.domain.errors import BadInput, Mending, StoreDamaged, WrongEmbedder
 from memory_anchor.domain.model import FOREVER, Memory, Usage
@@ -162,8 +162,8 @@ def memory_of(row: Row, place: str) -> Memory:
     if _checksum(columns) != crc or (used[2] is not None and _checksum(used[:2]) != used[2]):
         raise damaged(place, columns[1], str(columns[2]))
     try:
-        payload: Payload = dict(record(parsed(str(columns[-1]))))
-        return from_payload({**payload, **record(parsed(str(used[1])))} if used[2] is not None else payload)
+        payload = str(columns[-1])
+        return from_payload(payload if used[2] is None else f"{payload[:-1]},{str(used[1])[1:]}")
     except (ValueError, BadInput) as error:
         raise damaged(place, columns[1], str(columns[2])) from error
 

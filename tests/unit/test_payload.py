@@ -66,6 +66,27 @@ def test_every_memory_survives_the_payload_and_json(memory: Memory) -> None:
     assert from_payload(json.loads(json.dumps(to_payload(memory), ensure_ascii=False))) == memory
 
 
+@given(MEMORY, st.booleans())
+def test_its_json_text_is_read_to_the_same_memory(memory: Memory, escaped: bool) -> None:
+    """What a database keeps: no number changes its kind on the way, or a version would have another hash elsewhere."""
+    encoded = json.dumps(to_payload(memory), ensure_ascii=escaped)
+
+    assert (
+        from_payload(encoded) == memory
+        and json.dumps(to_payload(from_payload(encoded)), ensure_ascii=escaped) == encoded
+    )
+
+
+@pytest.mark.parametrize("gap", [{"half": "\ud800"}, {"deep": json.loads("[" * 300 + "]" * 300)}, {"none": None}])
+def test_a_text_that_the_quick_parser_does_not_take_is_read_all_the_same(gap: dict[str, Any]) -> None:
+    """Half a character, great depth: as an earlier release wrote it."""
+    memory = plain(gap=gap)
+
+    assert from_payload(json.dumps(to_payload(memory))) == memory
+    with pytest.raises(BadInput, match="'layer' is 'basement'"):
+        from_payload(json.dumps(to_payload(memory) | {"layer": "basement"}))
+
+
 def test_every_filtered_field_is_a_top_level_key() -> None:
     """`where.INDEXED_FIELDS`: each is a key of a payload that uses it, with its kind of value."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
