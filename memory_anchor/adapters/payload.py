@@ -180,10 +180,9 @@ def to_payload(memory: Memory) -> Payload:
 
 
 def from_payload(payload: Record | str) -> Memory:
-    """Return the memory a payload holds, or its JSON text: that takes two thirds of parsing and reading it.
+    """Return the memory of a payload, or of its JSON text, which takes two thirds of parsing it first.
 
-    Null in an import's line counts as left out. Raises BadInput: a field is missing, or is not a time, a number or one
-    of the known words; ValueError: a text is not JSON.
+    Null counts as left out. Raises BadInput: a field is missing, or no time, number or known word; ValueError: no JSON.
     """
     reader = _reader()
     try:

@@ -244,13 +244,10 @@ def _request(query: VectorQuery, only: models.Filter | None, params: models.Sear
     from qdrant_client import models
 
     vector = query.vector
+    asked = _sparse(vector.indices, vector.values) if isinstance(vector, SparseVector) else [*map(float, vector)]
+    using = WORDS if isinstance(vector, SparseVector) else query.using
     return models.QueryRequest(
-        query=_sparse(vector.indices, vector.values) if isinstance(vector, SparseVector) else [*map(float, vector)],
-        using=WORDS if isinstance(vector, SparseVector) else query.using,
-        filter=only,
-        params=params,
-        limit=query.limit,
-        with_payload=False,
+        query=asked, using=using, filter=only, params=params, limit=query.limit, with_payload=False
     )
 
 

@@ -261,10 +261,10 @@ class _SqliteLink(SqlLink):
 
 
 class Sqlite(Database):
-    """newest_table: made last; where it is, all are. end_sql: how far changes and the trail go, "" for no mark."""
+    """newest_table: or index, made last; where it is, all are. end_sql: how far changes and trail go, "" for none."""
 
     dialect = SQLITE
-    newest_table = "record"
+    newest_table = "by_record"
     end_sql = END_SQL
 
     def __init__(self, path: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> None:

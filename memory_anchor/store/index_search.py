@@ -42,7 +42,7 @@ class IndexSearch:
         with suppress(MemoryAnchorError):
             asked = [replace(query, limit=query.limit + more) for query in queries]
             there = self._index.query_batch(collection, asked, where)
-            fresh = self._store.query_here(collection, queries, where, above=at)
+            fresh = self._store.query_here(collection, queries, where, at)
             if self._follower.applied() < at:  # thrown away meanwhile: it may lack what it should hold
                 return None
             kept = [[hit for hit in hits if hit.point_id not in since] for hits in there]

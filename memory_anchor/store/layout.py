@@ -28,9 +28,8 @@ create table if not exists version(seq {key} primary key, changed bigint not nul
   valid_to bigint not null, happened_at bigint not null, when_at bigint, expires_at bigint, content_at bigint,
   doc {text} not null,
   unique(collection, point), unique(id, version, collection));
-create index if not exists by_time on version(collection, state, audience, happened_at, type);
+create index if not exists by_state on version(collection, state, audience, happened_at, type, expires_at);
 create index if not exists newest on version(collection, happened_at);
-create index if not exists latest on version(collection, recorded_at);
 create index if not exists by_hash on version(hash);
 create index if not exists by_conversation on version(collection, conversation, conversation_seq);
 create table if not exists term(field bigint not null, value {text} not null, seq bigint not null,
@@ -44,9 +43,11 @@ create table if not exists audit(line {key} primary key, kind {text} not null, i
   record {blob} not null);
 create table if not exists record(name {text} primary key, changed bigint not null unique, at bigint not null,
   crc bigint not null, content {blob});
+drop index if exists by_time; drop index if exists latest;
+create index if not exists by_record on version(collection, recorded_at, state, audience, expires_at, version);
 """
 """Times are microseconds since 1970, UTC. Each index is a page more that a save writes, so a row's terms are found by
-its text, and not by an index of their own."""
+its text, and not by an index of their own. What counts ask of a row stands in an index; two had less before."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -258,7 +258,7 @@ class SqlStore:
         for search in self._searches():
             if (hits := search.query_batch(collection, queries, where)) is not None:
                 return hits
-        return self.query_here(collection, queries, where)
+        return self.query_here(collection, queries, where, 0)
 
     def _searches(self) -> Iterator[CandidateSearch]:
         """Yield who may answer a search faster than reading the rows."""
@@ -267,9 +267,7 @@ class SqlStore:
         if self._index_search is not None and not self.in_unit:
             yield self._index_search
 
-    def query_here(
-        self, collection: str, queries: Sequence[VectorQuery], where: Where, *, above: int = 0
-    ) -> list[list[Hit]]:
+    def query_here(self, collection: str, queries: Sequence[VectorQuery], where: Where, above: int) -> list[list[Hit]]:
         """Return what `query_batch` does of the versions written above a number, by reading their rows."""
         return [
             self.matching_here(collection, query.vector, where, limit=query.limit, above=above)

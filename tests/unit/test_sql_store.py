@@ -41,9 +41,11 @@ from memory_anchor.store.postgresql import Postgresql, open_database
 from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.upkeep.statistics import statistics
 
 FACTS = "verified_fact"
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRET = "purple elephants in the cellar"
 
 
@@ -75,6 +77,33 @@ def opened(path: Path) -> SqlStore:
     store = SqlStore(Sqlite(path))
     store.open_collection(FACTS, SPEC)
     return store
+
+
+# --- how it is found -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reader", [None, Scope()])
+def test_statistics_count_in_indexes_also_in_an_older_file(
+    path: Path, reader: Scope | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs: of 100,000 versions none is read to be counted."""
+    with closing(opened(path)) as store:
+        store.put(FACTS, [entry_of(name, expires_at=NOON) for name in "abc"])
+    with closing(sqlite3.connect(path)) as raw:  # as the file was before
+        raw.execute("drop index by_record")
+        raw.execute("create index latest on version(collection, recorded_at)")
+    with closing(opened(path)) as store:
+        rows, asked = store.database.rows, list[tuple[str, Any]]()
+        monkeypatch.setattr(
+            store.database, "rows", lambda sql, values=(): asked.append((sql, values)) or rows(sql, values)
+        )
+
+        assert statistics(store, NOON, reader=reader, unembedded=0).versions == 3
+
+        plans = [rows(f"explain query plan {sql}", values) for sql, values in asked if "count(*)" in sql]
+        read = [str(plan[0][3]) for plan in plans]
+        assert len(read) > 8 and [plan for plan in read if "USING COVERING INDEX" not in plan] == []
+        assert not rows("select 1 from sqlite_master where name = 'latest'")
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------
