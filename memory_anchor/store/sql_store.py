@@ -220,7 +220,8 @@ class SqlStore:
         # Numbers are sorted, and the first rows read whole: sorting whole rows took ten times as long.
         rows = self.database.rows(
             f"select {SELECTED} from {STORED} where version.seq in (select version.seq from version "
-            f"where {collection_test(where)} and {there} and {test} {order} limit {int(limit)}) {order}",
+            f"where {collection_test(where, self.database.rows)} and {there} and {test} {order} "
+            f"limit {int(limit)}) {order}",
             (collection, *values),
         )
         return [memory_of(row, self.database.place) for row in rows]
@@ -450,7 +451,8 @@ class SqlStore:
     ) -> list[Row]:
         test, values = condition_of(where, self._dialect)
         return self.database.rows(
-            f"select {columns} from {tables} where {collection_test(where)} and {there} and {test} {end}",
+            f"select {columns} from {tables} "
+            f"where {collection_test(where, self.database.rows)} and {there} and {test} {end}",
             (collection, *values),
         )
 

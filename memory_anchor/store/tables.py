@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -50,6 +50,8 @@ _FOLLOWED_TIMES = ("recorded_at", "recorded_to", "happened_at", "when_at", "cont
 _FOLLOWED = ("seq", "changed", "crc", "point", "conversation_seq", *_FOLLOWED_NAMES, *_FOLLOWED_TIMES)
 FOLLOWED = f"{', '.join(f'version.{name}' for name in _FOLLOWED)}, vec.traits, {VECTOR}"
 """What `followed_of` reads, from `version left join vec`."""
+FEW = 2_000
+"""Rows that are looked up one by one rather than sought in an index of all."""
 TERMS = {"tag": 1, "who": 2, "request_keys": 3}
 """Fields of several values -> their number in `term`."""
 _LAST_AT = "(select last_at from used where used.seq = version.seq)"
@@ -315,13 +317,15 @@ def condition_of(where: Where, dialect: SqlDialect) -> tuple[str, list[Value]]:
     return " and ".join(parts) or "1=1", values
 
 
-def collection_test(where: Where) -> str:
-    """Return the test of the collection beside `where`.
+def collection_test(where: Where, rows: Callable[[str, Row], list[Row]]) -> str:
+    """Return the test of the collection beside `where`. rows: tells how many have a tag, a person or a request.
 
     SQLite knows nothing of how often a value occurs, and would read all of a collection by an index that begins with
-    it rather than look for ids: 25 ms for each memory of 100,000. Where ids or hashes are named it is kept from that.
+    it rather than look for ids: 25 ms for each memory of 100,000. It is kept from that where few are named.
     """
     named = any(isinstance(one, OneOf) and one.field in ("id", "content_hash") for one in where.all_of)
+    for sql, values in filter(None, (terms_alone(Where((one,))) for one in where.all_of)):
+        named = named or rows(f"select count(*) from ({sql} limit {FEW}) as few", tuple(values)) != [(FEW,)]
     return "(version.collection || '') = ?" if named else "version.collection = ?"
 
 

@@ -35,6 +35,7 @@ from memory_anchor.process.app import build_core
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.store import tables
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import IN_MEMORY, Sqlite
 from memory_anchor.store.postgresql import Postgresql, open_database
@@ -104,6 +105,23 @@ def test_statistics_count_in_indexes_also_in_an_older_file(
         read = [str(plan[0][3]) for plan in plans]
         assert len(read) > 8 and [plan for plan in read if "USING COVERING INDEX" not in plan] == []
         assert not rows("select 1 from sqlite_master where name = 'latest'")
+
+
+@pytest.mark.parametrize("few", [2, 4])
+def test_what_few_have_is_looked_up_and_what_many_have_is_sought(
+    few: int, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs: of a tag that a hundredth has no index is read through to its end."""
+    store.put(FACTS, [entry_of(name, tags=(Tag("ui"),)) for name in "abc"])
+    rows, asked = store.database.rows, list[tuple[str, Any]]()
+    monkeypatch.setattr(store.database, "rows", lambda sql, values=(): asked.append((sql, values)) or rows(sql, values))
+    monkeypatch.setattr(tables, "FEW", few)
+
+    assert len(store.find(FACTS, Where((OneOf("tag", ("ui",)),)), limit=5, order_by="recorded_at")) == 3
+
+    sql, values = asked[-1]
+    sought = [plan for *_, plan in rows(f"explain query plan {sql}", values) if "(collection=?" in str(plan)]
+    assert bool(sought) is (few == 2)
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------
