@@ -89,15 +89,19 @@ def test_a_summary_names_the_session_of_its_message_alone(machine: Machine) -> N
     assert titles[id_of("other")] == "Flaky imports" and titles[id_of("harbour")].startswith("The tests of the harbour")
 
 
+def sub_agent(parent: Path, name: str, said: str) -> None:
+    """Keep what a sub agent of the harbour's session did where Claude Code keeps it."""
+    side = Told("harbour", "/w/tidepool").user(said)
+    for line in side.lines:
+        line |= {"isSidechain": True, "agentId": name}
+    path = parent.with_suffix("") / "subagents" / f"agent-{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(side.text(), encoding="utf-8")
+
+
 def test_a_side_chain_is_a_session_of_its_own(machine: Machine) -> None:
     """Rule readers: what a sub agent did stands apart, with its parent's id."""
-    parent = machine.keeps(harbour())
-    side = Told("harbour", "/w/tidepool").user("Find every caller of add().")
-    for line in side.lines:
-        line |= {"isSidechain": True, "agentId": "a02758f83d49"}
-    path = parent.with_suffix("") / "subagents" / "agent-a02758f83d49.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text(side.text(), encoding="utf-8")
+    sub_agent(machine.keeps(harbour()), "a02758f83d49", "Find every caller of add().")
     machine.adopt()
 
     sessions = {one["session"]: one for one in machine.json("sessions", "list")["sessions"]}
@@ -203,6 +207,29 @@ def test_a_forgotten_session_is_erased_and_never_read_again(machine: Machine) ->
     machine.json("adopt", "--forget", id_of("other"))
     left = b"".join(file.read_bytes() for file in machine.files())
     assert b"StationGrid" not in left and b"stationgrid" not in left
+
+
+@pytest.mark.parametrize("way", ["forget", "erase"])
+def test_a_session_is_forgotten_with_its_sub_agents(machine: Machine, way: str) -> None:
+    """Rule forget: what they did was part of it; one that is found later is not read."""
+    parent = machine.keeps(harbour())
+    sub_agent(parent, "a02758f83d49", "Find every zebrafish of its grid.")
+    machine.keeps(Told("other", "/w/else").user("Count the zebrafish of the lake."))
+    machine.adopt()
+    assert len(machine.texts("zebrafish")) == 2
+
+    if way == "forget":
+        machine.json("adopt", "--forget", id_of("harbour"))
+    else:
+        archive = SessionsFile(machine.core.data_dir / FILE)
+        assert archive.erase(lambda text: "StationGrid" in text) == 1
+        archive.close()
+    sub_agent(parent, "b13869a94e50", "Find every zebrafish in its tests.")
+    machine.adopt()
+
+    assert machine.texts("zebrafish") == ["user: Count the zebrafish of the lake."]
+    left = b"".join(file.read_bytes() for file in machine.files())
+    assert b"StationGrid" not in left
 
 
 def test_no_word_of_a_forgotten_session_is_left_beside_the_others(machine: Machine) -> None:

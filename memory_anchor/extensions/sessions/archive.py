@@ -301,21 +301,23 @@ class SessionsFile(Sqlite):
     # --- forgetting --------------------------------------------------------------------------------------------------
 
     def forget(self, session: int, *, for_good: bool = True) -> int:
-        """Erase a session; return how many passages it had. for_good: a tombstone keeps it from being read again;
-        else its file is a new one, should it come back."""
+        """Erase a session; return how many passages went. for_good: its sub agents too, and they are not read again."""
 
-        def unit(link: SqlLink) -> int:
-            ((agent, name, source),) = link.rows("select agent, name, source from session where id = ?", (session,))
-            count = _drop_passages(link, session, 0)
-            _drop_head(link, session)
-            link.run("delete from session where id = ?", (session,))
-            if for_good:
-                link.run("insert or ignore into tombstone values(?, ?)", (agent, name))
-            elif not link.rows("select 1 from session where source = ?", (source,)):
-                link.run("delete from source where id = ?", (source,))
+        def erased(link: SqlLink, session: int) -> int:
+            count = 0
+            for agent, name, source in link.rows("select agent, name, source from session where id = ?", (session,)):
+                count += _drop_passages(link, session, 0)
+                _drop_head(link, session)
+                link.run("delete from session where id = ?", (session,))
+                if for_good:
+                    link.run("insert or ignore into tombstone values(?, ?)", (agent, name))
+                    begun = link.rows("select id from session where agent = ? and parent = ?", (agent, name))
+                    count += sum(erased(link, _int(id)) for (id,) in begun)
+                elif not link.rows("select 1 from session where source = ?", (source,)):
+                    link.run("delete from source where id = ?", (source,))
             return count
 
-        return self.write(unit)
+        return self.write(lambda link: erased(link, session))
 
     def erase(self, matches: Callable[[str], bool]) -> int:
         """Erase whole, for good, each session in which a text matches, and make the files clean; return how many.
@@ -384,7 +386,8 @@ def _newer_file(link: SqlLink, read: ReadFile, name: str, source: int) -> str:
 
 def _keep_session(link: SqlLink, agent: str, source: int, read: ReadSession) -> None:
     facts = read.facts
-    if link.rows("select 1 from tombstone where agent = ? and name = ?", (agent, facts.name)):
+    if link.rows("select 1 from tombstone where agent = ? and name in (?, ?)", (agent, facts.name, facts.parent)):
+        link.run("insert or ignore into tombstone values(?, ?)", (agent, facts.name))
         return
     times = [passage.at for passage in read.passages if passage.at]
     began, ended = (min(times), max(times)) if times else (0.0, 0.0)

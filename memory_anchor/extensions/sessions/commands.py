@@ -88,15 +88,12 @@ def adopt(
     if format_ not in ("", JSONL) or (folder is not None) != bool(format_) or (folder and not folder.is_dir()):
         raise BadInput("--format is read with a folder that is there; allowed is --format jsonl FOLDER")
     choice = _choice(only, since, exclude, folder)
-    found = choice.found()
-    agents = overview(found)
+    agents = overview(found := choice.found())
     if not json_:
         _show_overview(agents)
-    if not found:
+    if not found or not (yes or _agrees()):
         if json_:
-            show_json({"agents": [], "read": 0, "passages": 0, "problems": []})
-        return
-    if not yes and not _agrees():
+            show_json({"agents": agents, "read": 0, "bytes": 0, "passages": 0, "problems": []})
         print_dim("nothing was read")
         return
     report = _read(choice)
