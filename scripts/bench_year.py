@@ -116,7 +116,7 @@ class Year:
             activation=by,
             records=SqlRecords(self.store.database, self.clock.now),
         )
-        self.usage = UsageBuffer(self.store, self.clock, self.writers)
+        self.usage = UsageBuffer(self.store, self.clock, self.writers, records=self.upkeep.records)
         self.forgetting = forgetting
         self.writing, self.needing = random.Random(seed), random.Random(seed + 1)
         self.memories: list[Memory] = []

@@ -514,8 +514,7 @@ def _erase(up: Upkeep, points: Mapping[str, Sequence[str]]) -> None:
     for collection, ids in points.items():
         if ids:
             up.store.erase(collection, ids)
-    if up.records is not None:
-        up.records.wipe()  # of records that went before, where no memory went
+    up.records.wipe()  # of records that went before, where no memory went
 
 
 def finish_purge(up: Upkeep, *, at: datetime) -> bool:

@@ -37,8 +37,8 @@ SLACK = 64
 class FirstAnswers:
     """Thread-safe; different requests never wait for one another."""
 
-    def __init__(self, records: SmallRecords | None = None) -> None:
-        """records: where answers outlive the process, None for memory alone."""
+    def __init__(self, records: SmallRecords) -> None:
+        """records: where answers outlive the process."""
         self._records = records
         self._lock = threading.Lock()
         self._answers: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
@@ -101,15 +101,14 @@ class FirstAnswers:
 
     def _read(self, name: str) -> Json:
         try:
-            stored = self._records.read(f"{FOLDER}/{name}") if self._records else None
+            stored = self._records.read(f"{FOLDER}/{name}")
             return None if stored is None else json.loads(stored.content)
         except (ValueError, RecursionError, StoreDamaged):
             return None
 
     def _write(self, name: str, value: A) -> None:
         content = json.dumps(value, ensure_ascii=False).encode()
-        if (records := self._records) is None:
-            return
+        records = self._records
         with records.unit():
             records.write(f"{FOLDER}/{name}", content, before=None)
             with contextlib.suppress(MemoryAnchorError):

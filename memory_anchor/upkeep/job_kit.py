@@ -52,7 +52,7 @@ PLANNED_SHOWN = 1_000
 class Upkeep:
     """The ports of a job. lock: taken by every writer of this store. on_write: gets what was written, for searches.
 
-    records: for what jobs can compute again (progress, tables); None stores nothing. segment: events of a
+    records: for what jobs can compute again (progress, tables). segment: events of a
     conversation in order -> the same grouped by topic. extract: saves the facts in them and returns how many; a repeat
     must save nothing twice. tags: replaced when tags were counted. recalled: what searches showed together. asks_user:
     types whose contradictions wait for the user. yield_to_requests: returns when no request waits for an answer, or
@@ -65,11 +65,11 @@ class Upkeep:
     lock: AbstractContextManager[bool | None]
     on_write: Callable[[Sequence[Entry]], None]
     yield_to_requests: Callable[[], None]
+    records: SmallRecords
     model: LanguageModel | None = None
     settings: Settings = field(default_factory=Settings)
     asks_user: frozenset[MemoryType] = frozenset()
     activation: ActivationSettings = DEFAULTS
-    records: SmallRecords | None = None
     segment: Callable[[Sequence[Memory]], Sequence[Sequence[Memory]]] | None = None
     extract: Callable[[Sequence[Memory]], int] | None = None
     tags: TagNeighbours | None = None
@@ -246,14 +246,12 @@ def new_entry(memory: Memory) -> Entry:
 
 def save_state(up: Upkeep, name: str, state: Record) -> None:
     """Store JSON under this name, replaced whole; in a database with the unit that it is called in."""
-    if up.records is not None:
-        up.records.write(state_record(name), json.dumps(state, ensure_ascii=False).encode(), before=None)
+    up.records.write(state_record(name), json.dumps(state, ensure_ascii=False).encode(), before=None)
 
 
 def drop_state(up: Upkeep, name: str) -> None:
     """Remove what was stored under this name, durable on return."""
-    if up.records is not None:
-        up.records.delete(state_record(name), before=None)
+    up.records.delete(state_record(name), before=None)
 
 
 def batches(changes: Iterable[Change]) -> Iterable[Sequence[Change]]:

@@ -18,10 +18,10 @@ def state_record(name: str) -> str:
     return f"{STATES}/{name}.json"
 
 
-def load_state(records: SmallRecords | None, name: str) -> Json:
+def load_state(records: SmallRecords, name: str) -> Json:
     """Return what a job stored under this name, None when there is nothing or it is damaged."""
     try:
-        stored = records.read(state_record(name)) if records is not None else None
+        stored = records.read(state_record(name))
         return parsed(stored.content) if stored is not None else None
     except (ValueError, MemoryAnchorError):
         return None

@@ -231,10 +231,10 @@ class _RenewalPoint:
 def renew_words(up: Upkeep, at: datetime, limits: Limits = UNLIMITED, *, on_renewed: Callable[[], None]) -> JobReport:
     """Write again the words that another version made differently; a stopped run continues where it was.
 
-    on_renewed: called when words changed, so that cached ones are read again. Does nothing without `records`.
+    on_renewed: called when words changed, so that cached ones are read again.
     """
     progress = _load_renewal(up)
-    if up.records is None or progress.terms == TERMS_VERSION:
+    if progress.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
     if limits.dry_run:
         total = sum(up.store.count(name, Where()) for name in RENEWED)

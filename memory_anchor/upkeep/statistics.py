@@ -236,7 +236,7 @@ class UsageBuffer:
         clock: Clock,
         lock: AbstractContextManager[bool | None],
         *,
-        records: SmallRecords | None = None,
+        records: SmallRecords,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -328,20 +328,20 @@ class UsageBuffer:
                 new.shown += old.shown
 
     def _save_tally(self, tally: Counter[tuple[str, str]]) -> None:
-        if (records := self._records) is None or not tally:
+        if not tally:
             return
 
         def add() -> None:
             stored, revision = self._load_tally()
             days = _added(stored, tally)
             recent = {day: days[day] for day in sorted(days)[-TALLY_DAYS:]}
-            records.write(TALLY, json.dumps(recent).encode(), before=revision)
+            self._records.write(TALLY, json.dumps(recent).encode(), before=revision)
 
         retry_on_conflict(add)
 
     def _load_tally(self) -> tuple[dict[str, dict[str, int]], str]:
         """Return the stored tally and its revision; a missing or damaged one is empty, since it is only for display."""
-        stored = self._records.read(TALLY) if self._records is not None else None
+        stored = self._records.read(TALLY)
         if stored is None:
             return {}, ""
         try:

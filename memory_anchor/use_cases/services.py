@@ -104,8 +104,8 @@ class Services:
     activation: ActivationSettings
     tag_neighbours: TagNeighbours
     recalled_together: RecalledTogether
+    answers: FirstAnswers
     save_health: SaveHealth = field(default_factory=SaveHealth)
-    answers: FirstAnswers = field(default_factory=FirstAnswers)
     recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
     costs: ShownCosts = field(default_factory=ShownCosts)
     extensions: dict[str, Running] = field(default_factory=dict)

@@ -61,8 +61,8 @@ BUDGETS: dict[str, int] = {
     "__init__": 30,
     "__main__": 89,
     "adapters": 5956,
-    "admin": 2519,
-    "base": 1972,
+    "admin": 2518,
+    "base": 1971,
     "context": 1063,
     "domain": 2712,
     "domain.requests": 1387,
@@ -91,7 +91,7 @@ BUDGETS: dict[str, int] = {
     "settings": 518,
     "store": 3468,
     "testing": 195,
-    "upkeep": 2942,
+    "upkeep": 2940,
     "use_cases": 2541,
 }
 """Lines of Python a room may have, docstrings and blanks included. They bind from above only: whoever raises one says

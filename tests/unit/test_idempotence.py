@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from cases import words
+from stores import records_in
 from threads import at_once
 
 from memory_anchor.adapters.payload import to_payload
@@ -351,9 +352,9 @@ def test_a_session_ended_twice_leaves_one_event_over_a_restart(tmp_path: Path, a
     core.close()
 
 
-def test_a_request_sent_again_while_the_first_is_in_progress_is_not_begun() -> None:
+def test_a_request_sent_again_while_the_first_is_in_progress_is_not_begun(tmp_path: Path) -> None:
     """Promise 1: it waits for the answer of the first; another request does not."""
-    answers, begun, again = FirstAnswers(), threading.Event(), threading.Event()
+    answers, begun, again = FirstAnswers(records_in(tmp_path)), threading.Event(), threading.Event()
     runs: list[str] = []
 
     def work(name: str) -> str:

@@ -233,11 +233,11 @@ def test_a_flush_cut_short_counts_nothing_twice():
     for moment in range(6):
         up = upkeep()
         put(up, *memories)
-        uses = UsageBuffer(fused(up, Fuse(moment, blow)).store, ManualClock(NIGHT), up.lock)
+        uses = UsageBuffer(fused(up, Fuse(moment, blow)).store, ManualClock(NIGHT), up.lock, records=up.records)
         uses.record_use(*current(up).values())
         with pytest.raises(Killed):
             uses.flush()
-        UsageBuffer(up.store, ManualClock(NIGHT), up.lock).flush()
+        UsageBuffer(up.store, ManualClock(NIGHT), up.lock, records=up.records).flush()
 
         assert all(m.usage.count <= 1 for m in current(up).values())
 

@@ -29,7 +29,7 @@ def buffer(up, clock=None, tmp_path=None):
         up.store,
         clock or ManualClock(day(1)),
         threading.RLock(),
-        records=records_in(tmp_path) if tmp_path else None,
+        records=records_in(tmp_path) if tmp_path else up.records,
     )
 
 

@@ -15,6 +15,8 @@ from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.domain.versions import revise
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.settings import AgentLifecycle, AgentSettings, LifecycleSettings, Settings
+from memory_anchor.store.database import IN_MEMORY, Sqlite
+from memory_anchor.store.record_rows import SqlRecords
 from memory_anchor.testing import HashEmbedder, memory_store
 from memory_anchor.upkeep.history import apply, plan_last
 from memory_anchor.upkeep.job_kit import Change, Upkeep, current_where, write
@@ -56,7 +58,9 @@ def upkeep(store: Any = None, **rules: Any) -> Upkeep:
         store = memory_store()
         for name in COLLECTIONS:
             store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
-    return Upkeep(store, ListAudit(), threading.RLock(), lambda _: None, lambda: None, settings=lifecycle(**rules))
+    records = SqlRecords(getattr(store, "database", None) or Sqlite(IN_MEMORY), lambda: T0)
+    rest = (lambda _: None, lambda: None, records)
+    return Upkeep(store, ListAudit(), threading.RLock(), *rest, settings=lifecycle(**rules))
 
 
 def a_memory(memory_id: str, content: str = "", kind: MemoryType = MemoryType.EVENT, **changes: Any) -> Memory:
