@@ -1,6 +1,6 @@
 """How long a save, a search and a session's start wait while a burst of events is embedded, beside the same when quiet.
 
-    python scripts/bench_burst.py [--events 24] [--rounds 8]
+    python scripts/bench_burst.py [--events 24] [--rounds 8] [--memories 0]
 
 One process with the real embedder and its background thread, as an engine has it. Prints JSON: p50 in milliseconds,
 and the ratio of the two in this run.
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from memory_anchor.front import calls
+from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.process.app import build_core
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.wire import Preamble
@@ -33,10 +34,15 @@ def sentence(chance: random.Random, words: int) -> str:
     return " ".join(chance.choice(WORDS) for _ in range(words)) + f" {chance.randrange(10**6)}"
 
 
+def session_starts(backend: MemoryBackend, session: str) -> None:
+    backend.hook(CALLER, "SessionStart", {"session_id": session, "cwd": "", "source": "startup"})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--memories", type=int, default=0, help="events that are stored and embedded before")
     parser.add_argument("--store", choices=("edge", "sqlite"), default=None)
     options = parser.parse_args()
     chance = random.Random(11)
@@ -44,6 +50,7 @@ def main() -> None:
         settings = Settings() if options.store != "sqlite" else Settings.model_validate({"database": {"url": "sqlite"}})
         core = build_core(settings, data_dir=Path(folder), lock=lock)
         core.start()
+        backend = MemoryBackend(core)
 
         def call(name: str, **given: str) -> None:
             calls.run(core, CALLER, name, given)
@@ -62,7 +69,10 @@ def main() -> None:
         asked: dict[str, Callable[[], None]] = {
             "save": lambda: call("add", content=sentence(chance, 12)),
             "search": lambda: call("search", query=sentence(chance, 6)),
+            "start": lambda: session_starts(backend, str(chance.random())),
         }
+        for _ in range(options.memories):
+            call("log", content=sentence(chance, 20))
         call("add", content=sentence(chance, 12))
         settle()
         shown = {}
@@ -82,7 +92,12 @@ def main() -> None:
                 "ratio": round(after / before, 2),
             }
         core.close()
-    machine = {"python": platform.python_version(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    machine = {
+        "memories": options.memories,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
     print(json.dumps({**machine, "events": options.events, "figures": shown}, indent=1))
 
 

@@ -214,8 +214,8 @@ class Bench:
         told = {}
         for kind in KINDS:
             began = self.node.cpu_s()
-            for question in questions:
-                asked(kind, store, exact, *question, where)
+            for row, words in questions:
+                asked(kind, store, exact, row, words, where)
             told[kind] = round(1000 * (self.node.cpu_s() - began) / len(questions), 2)
         return told
 
