@@ -292,9 +292,7 @@ class ServerMemory(Peer):
 
 class BasicMemory(Peer):
     name, version, needs_python, embeds = "basic-memory", "0.24.1", "3.12", True
-    note = (
-        "the notes of the recall runs are written as files and indexed by its `reindex`, since a save takes a second."
-    )
+    note = "for recall its notes are written as files and indexed by its `reindex`, since a save takes it a second."
     note_zh = "测召回时笔记写成文件，再由它的 `reindex` 建索引，因为保存一条要一秒。"
     packages = (f"basic-memory=={version}", "pysqlite3-binary==0.5.4.post2")
 

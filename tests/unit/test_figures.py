@@ -91,7 +91,7 @@ def test_the_comparison_shows_what_was_measured_and_nothing_else(
     shown = page.partition(compare.MARKS[0])[2].partition(compare.MARKS[1])[0].strip()
 
     assert shown == compare.tables(content, language), "run `.venv/bin/python scripts/compare --render`"
-    assert set(content) <= {peer.name for peer in compare.PEERS}
+    assert set(content) == {peer.name for peer in compare.PEERS}
 
 
 def test_the_night_keeps_its_figures_with_commit_and_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
