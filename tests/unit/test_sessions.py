@@ -319,16 +319,25 @@ def test_of_a_forgotten_session_no_byte_is_left_wherever_its_summaries_stood(mac
     assert [word for word in words if word in left] == [] and machine.texts("boathouse")
 
 
-def test_what_an_earlier_version_kept_of_titles_goes_with_the_next_look(machine: Machine) -> None:
-    """Rule forget x upgrade: a table held what files call sessions, by messages that nobody knew."""
+@pytest.mark.parametrize("door", ["purge", "adopt --forget", "adopt --status"])
+def test_what_an_earlier_version_kept_of_titles_is_gone_before_anything_is_looked_for(
+    door: str, machine: Machine, tmp_path: Path
+) -> None:
+    """Rule forget x upgrade: a table held what files call sessions, by messages that nobody knew; no look is needed."""
     machine.keeps(harbour())
     machine.adopt()
+    machine.core.services.extensions["sessions"].part.close()
     machine.rows("create table summary(leaf text, text text)")
     machine.rows("insert into summary values('x', 'The quartz marmot')")
-    machine.rows("delete from meta where name = 'readers'")
+    assert "quartz" in held(machine)
 
-    machine.adopt()
-    machine.json("adopt", "--forget", id_of("harbour"))
+    if door == "purge":
+        human, caller = human_of(machine.core.data_dir), Preamble(project_dir=str(tmp_path), cwd=str(tmp_path))
+        asked = {"ids": [], "text": "quartz"}
+        seen = purge_digest(signed_call(machine.core, caller, "purge_preview", asked, human)["memories"])
+        assert signed_call(machine.core, caller, "purge", {**asked, "seen": seen}, human)["clean"] is True
+    else:
+        machine.json(*door.split(), *([id_of("harbour")] if "forget" in door else []))
 
     assert "quartz" not in held(machine)
 

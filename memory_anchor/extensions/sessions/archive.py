@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.json_values import parsed
+from memory_anchor.domain.errors import Unavailable
 from memory_anchor.extensions.sessions.passages import Part, SessionAction, SessionPassage, indexed, spoken
 from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.extensions.sessions.steps import Facts
@@ -119,6 +122,13 @@ class SessionsFile(Sqlite):
     newest_table = NEWEST_TABLE
     end_sql = ""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        if self.rows("select 1 from sqlite_master where name = 'summary'"):  # what earlier versions kept of titles
+            self.write(lambda link: link.run("drop table if exists summary"))
+            with suppress(Unavailable):  # a reader of the old pages: they go with the next copy of the log
+                self.wipe()
+
     def _make_tables(self, link: SqlLink) -> None:
         for statement in _TABLES:
             link.run(statement)
@@ -171,26 +181,19 @@ class SessionsFile(Sqlite):
     def keep(self, files: Sequence[ReadFile], titles: Mapping[str, str]) -> None:
         """Store what was read of some files, all of it or nothing. titles: what files call sessions, by the newest
         message of each; what names none is not stored."""
-
-        def unit(link: SqlLink) -> None:
+        with self.unit() as link:
             for one in files:
                 _keep_file(link, one)
             for leaf, title in titles.items():
                 for id, request in link.rows("select id, request from session where leaf = ?", (leaf,)):
                     _put_head(link, _int(id), title, str(request))
 
-        self.write(unit)
-
     def read_anew(self, readers: str) -> None:
         """Have the files that other readers could not read, or not all of, read again from their beginning."""
         if self.note(READ_BY) != readers:
-
-            def unit(link: SqlLink) -> None:
+            with self.unit() as link:
                 link.run("update source set mtime_ns = -1, resume = 0 where problem <> ''")
-                link.run("drop table if exists summary")  # of what files called sessions, forgotten ones too
                 link.run(_KEEP_NOTE, (READ_BY, readers))
-
-            self.write(unit)
 
     def note(self, name: str) -> str | None:
         rows = self.rows("select value from meta where name = ?", (name,))
@@ -211,27 +214,21 @@ class SessionsFile(Sqlite):
 
     def note_gone(self, gone: Iterable[str], there: Iterable[str], now: float) -> None:
         """Note since when files are gone, and that others are there."""
-
-        def unit(link: SqlLink) -> None:
+        with self.unit() as link:
             times = [(now, path) for path in gone]
             link.run_many("update source set gone_at = ? where path = ? and gone_at is null", times)
             back = [(path,) for path in there]
             link.run_many("update source set gone_at = null where path = ? and gone_at is not null", back)
-
-        self.write(unit)
 
     # --- vectors -----------------------------------------------------------------------------------------------------
 
     def waiting(self, model: str, limit: int) -> list[tuple[int, Sequence[Part]]]:
         """Return passages that wait for a vector, newest first; all of them where the vectors are another model's."""
         if self.note(MADE_BY) != model:
-
-            def unit(link: SqlLink) -> None:
+            with self.unit() as link:
                 link.run("delete from vector")
                 link.run("insert or ignore into waiting select id, at from passage")
                 link.run(_KEEP_NOTE, (MADE_BY, model))
-
-            self.write(unit)
         rows = self.rows(
             "select p.id, p.parts from waiting w join passage p on p.id = w.passage order by w.at desc limit ?",
             (limit,),
@@ -290,13 +287,10 @@ class SessionsFile(Sqlite):
 
     def keep_proposal(self, project: str, key: str, memory: str | None) -> None:
         """Note what a key became; None: it may be proposed again."""
-
-        def unit(link: SqlLink) -> None:
+        with self.unit() as link:
             link.run("delete from proposal where key = ?", (f"{project}/{key}",))
             if memory is not None:
                 link.run("insert into proposal values(?, ?)", (f"{project}/{key}", memory))
-
-        self.write(unit)
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 
@@ -333,12 +327,9 @@ class SessionsFile(Sqlite):
 
     def clean(self) -> None:
         """Leave nothing of what was erased in the files. Raises Unavailable: somebody reads old pages of the log."""
-
-        def unit(link: SqlLink) -> None:
+        with self.unit() as link:
             for index in ("words", "heads"):  # what was deleted stays in their segments until these are merged
                 link.run(f"insert into {index}({index}) values('optimize')")
-
-        self.write(unit)
         self.wipe()
 
     def _text_of(self, session: int) -> str:
