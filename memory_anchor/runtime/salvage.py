@@ -4,7 +4,8 @@ Four sources, in this order: the database, row by row; the collections of the in
 in a process that damage may end; the known backups; and the audit trail, which has no text but says which versions
 there were, so that the missing ones are named. Of a directory of the old layout its shards are read the same way. A
 version counts as read when it is a memory, is stored under its own id, and its content has the stored hash. What the
-trail says was purged is never brought back. The swap is a restore's: journalled, the damaged store is kept in
+trail says was purged is never brought back; where the trail itself is lost, what a backup gives waits for a human, who
+may have purged or forgotten it since. The swap is a restore's: journalled, the damaged store is kept in
 `replaced-N/`, and a crash leaves the old or the new. Rejected: repairing the files in place, which may destroy the last
 readable copy.
 
@@ -17,7 +18,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
@@ -59,6 +60,10 @@ AUDIT = "audit"
 BATCH = 500
 AUDIT_IDS_MAX = 400
 """Versions named in the audit record, of the lost ones and of those from backups; the report has all of them."""
+DOUBTED = (
+    "the audit trail is not whole, so it is not known what was purged or forgotten since these backups: what they gave "
+    "waits for `memory-anchor review`; `memory-anchor purge` erases for good what is to stay gone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +166,9 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
     store, found = data_dir / "store", None
     if not is_old(data_dir):
         found = readable(data_dir / DATABASE_FILE, staging / "scratch")
-        found.lines = found.lines or _lines_of_backup(data_dir, staging)
         _, written_lines = end_of(Path(f"{data_dir / DATABASE_FILE}-end"))
+        is_told = 0 < written_lines <= len(found.lines)
+        found.lines = found.lines or _lines_of_backup(data_dir, staging)
         report.unread_lines = max(0, written_lines - len(found.lines))
         report.lost_records = sorted(found.lost_records)
         trail = _trail(raw for raw, _ in found.lines)
@@ -171,13 +177,16 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
             if collection.damaged and (shard := data_dir / "index" / collection.name).is_dir():
                 _add_from_shard(shard, "index", staging, trail, collection, report)
     else:
-        trail = _trail(_lines_of(data_dir / AUDIT / "audit.jsonl"))
+        log = JsonlAudit(data_dir / AUDIT / "audit.jsonl")
+        trail, is_told = _trail(raw for raw, _ in log.lines()), log.size() > 0 and log.verify() is None
         collections = [_read(store / name, staging, trail, report) for name in COLLECTIONS]
     _add_from_backups(data_dir, staging, collections, trail, report)
+    doubted = {point_id(taken.id, taken.version) for taken in report.from_backups if not is_told}
+    report.notes += [DOUBTED] if doubted else []
     for collection in collections:
         report.kept[collection.name] = len(collection.entries)
         if collection.damaged:
-            report.reopened += _repair_histories(collection, trail)
+            report.reopened += _repair_histories(collection, trail, doubted)
     if not any(collection.damaged for collection in collections):
         return report
     if not any(report.kept.values()):
@@ -232,12 +241,7 @@ def _read(home: Path, staging: Path, trail: _Trail, report: SalvageReport) -> _S
 
 
 def _add_from_shard(
-    shard: Path,
-    source: str,
-    staging: Path,
-    trail: _Trail,
-    collection: _SalvagedCollection,
-    report: SalvageReport,
+    shard: Path, source: str, staging: Path, trail: _Trail, collection: _SalvagedCollection, report: SalvageReport
 ) -> None:
     """Take from a shard what is missing yet."""
     content = read_shard(shard, staging, bare=False)
@@ -288,13 +292,6 @@ def _fitting(rows: Mapping[str, Matrix], spec: CollectionSpec) -> dict[str, Matr
 def _number(shard: Path) -> int:
     text = shard.name.removeprefix("shard-")
     return int(text) if text.isdigit() else 0
-
-
-def _lines_of(path: Path) -> list[bytes]:
-    try:
-        return path.read_bytes().split(b"\n")
-    except OSError:
-        return []
 
 
 def _lines_of_backup(data_dir: Path, staging: Path) -> list[tuple[bytes, bool]]:
@@ -412,10 +409,11 @@ def _add_from_backup(
             report.from_backups.append(Missing(memory.id, memory.version, name, recorded_at, str(file)))
 
 
-def _repair_histories(collection: _SalvagedCollection, trail: _Trail) -> list[str]:
+def _repair_histories(collection: _SalvagedCollection, trail: _Trail, doubted: Set[str]) -> list[str]:
     """Close versions that have a later one, and reopen the last of a memory whose latest is lost; return its ids.
 
-    A fact's older text may be out of date, so it waits for review, unless the trail says that it had been archived.
+    A fact's older text may be out of date, so it waits for review, unless the trail says that it had been archived; so
+    do the points that are doubted, but for passages, which follow their documents.
     """
     histories: dict[str, list[str]] = {}
     for point, entry in sorted(collection.entries.items(), key=lambda item: item[1].memory.version):
@@ -429,16 +427,18 @@ def _repair_histories(collection: _SalvagedCollection, trail: _Trail) -> list[st
                 collection.entries[point] = replace(entry, memory=replace(closed, receipts=()))
         last = collection.entries[points[-1]]
         latest = _latest(memory_id, last.memory.version, trail)
-        if latest is None and last.memory.is_current:
+        layer, is_doubted = last.memory.layer, points[-1] in doubted
+        if latest is None and last.memory.is_current and not is_doubted:
             continue
-        if latest is not None and point_id(memory_id, latest.version) in trail.gone:
+        if latest is not None and point_id(memory_id, latest.version) in trail.gone and not is_doubted:
             continue  # the later one was erased on purpose
         status = Status(latest.status) if latest is not None else last.memory.status
-        if status in (Status.ACTIVE, Status.DISPUTED) and last.memory.layer is Layer.VERIFIED_FACT:
+        waits = layer is not Layer.OPERATIONAL_KNOWLEDGE if is_doubted else layer is Layer.VERIFIED_FACT
+        if waits and status in (Status.ACTIVE, Status.DISPUTED):
             status = Status.PENDING
         open_again = replace(last.memory, is_current=True, recorded_to=None, status=status)
         collection.entries[points[-1]] = replace(last, memory=open_again)
-        reopened.append(memory_id)
+        reopened += [] if is_doubted and latest is None else [memory_id]
     return reopened
 
 
@@ -489,11 +489,11 @@ def _record_in_audit(data_dir: Path, report: SalvageReport, now: datetime) -> No
     taken: dict[str, list[str]] = {}
     for missing in report.from_backups[:AUDIT_IDS_MAX]:
         taken.setdefault(missing.backup, []).append(f"{missing.id}@{missing.version}")
-    records_lost = report.lost_records[:AUDIT_IDS_MAX]
     counts: Record = {"kept": report.kept, "read": report.read, "lost_count": len(report.lost)}
-    what: Record = {**counts, "lost": lost, "lost_records": records_lost, "from_backups": taken}
+    more: Record = {"from_backups_count": len(report.from_backups), "lost_records_count": len(report.lost_records)}
+    named: Record = {"lost": lost, "lost_records": report.lost_records[:AUDIT_IDS_MAX], "from_backups": taken}
     try:
-        LocalTrail(data_dir).append(SALVAGE, what, by="human:doctor", at=now)
+        LocalTrail(data_dir).append(SALVAGE, {**counts, **more, **named}, by="human:doctor", at=now)
     except MemoryAnchorError as error:  # the store is good; `doctor --audit` checks the trail
         report.notes.append(str(error))
 

@@ -254,9 +254,38 @@ def test_what_a_human_erased_or_forgot_since_a_backup_does_not_come_back_from_it
         assert core.services.records.read(forge, None).status is Status.ACTIVE
         with pytest.raises(NotFound):
             core.services.records.read(press, None)
-        taken = (core.audit.latest(SALVAGE) or {})["from_backups"]
+        told = core.audit.latest(SALVAGE) or {}
+        taken = told["from_backups"]
+        assert (told["from_backups_count"], told["lost_records_count"]) == (2, 0)
         assert {file: sorted(names) for file, names in taken.items()} == {made: sorted([f"{saw}@1", f"{forge}@1"])}
     assert holding(data, "The press stands") == []
+
+
+@pytest.mark.parametrize("damage", ["half of the file is cut off", "the file's head is garbage", "the file is gone"])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_where_the_trail_is_lost_what_comes_from_a_backup_waits_for_a_human(
+    data: Path, run: Run, tmp_path: Path, damage: str, has_index: bool
+) -> None:
+    """Attack N5: a backup's own trail tells no later purge, so no answer has what one gave until a human took it."""
+    with opened(data) as core:
+        backup.create(core, tmp_path / "out.tar.gz")
+        anchor = core.anchor(HUMAN)
+        press, saw, forge = (anchor.search(f"where does the {one} stand").snippets[0].id for one in MACHINES[2:5])
+        purge.purge_ids(core.upkeep, [press], caller=Caller.HUMAN, at=core.clock.now(), by="human:me")
+        anchor.forget(saw)
+        assert core.services.store.beside.catch_up()
+    if not has_index:
+        drop_index(data)
+    DAMAGES[damage](data)
+
+    _, account = salvaged(run)
+
+    waiting = {one["memory"]["id"] for one in json.loads(run("review", "--list", "--json").stdout)["items"]}
+    live = {one["id"] for one in json.loads(run("list", "--json").stdout)["memories"]} - waiting
+    assert any("memory-anchor purge" in note for note in account["notes"])
+    assert press in waiting and {press, saw}.isdisjoint(live)
+    assert (saw in waiting, forge in waiting, forge in live) == (not has_index, not has_index, has_index)
+    assert press not in run("search", "where does the press stand", "--json").stdout
 
 
 @pytest.mark.slow
