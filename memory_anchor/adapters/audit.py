@@ -40,13 +40,7 @@ from memory_anchor.adapters.audit_chain import (
     link_fault,
     made_here,
 )
-from memory_anchor.base.files import (
-    PRIVATE,
-    file_error,
-    file_lock,
-    sync_folder,
-    sync_handle,
-)
+from memory_anchor.base.files import PRIVATE, file_error, file_lock, sync_folder, sync_handle
 from memory_anchor.base.json_values import Json, Record, items, parsed, records, text, whole
 from memory_anchor.domain.ports import AuditRecord
 
@@ -260,6 +254,8 @@ class JsonlAudit:
                         yield line, raw
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise file_error(error, self.path) from error
         if torn is not None:
             yield torn
 

@@ -264,13 +264,14 @@ def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
     """Yield an unfinished purge, which the next process to open the store finishes."""
     from memory_anchor.admin.left_behind import PURGE_STATE
     from memory_anchor.store.record_rows import SqlRecords
-    from memory_anchor.upkeep.job_state import load_state
+    from memory_anchor.upkeep.job_state import load_state, state_record
 
     state = None
-    with contextlib.suppress(MemoryAnchorError):  # `_audit` says it
-        database = _trail(data_dir).database
-        if database is not None:
+    with contextlib.suppress(MemoryAnchorError, OSError, ValueError):  # `_audit` says it
+        if (database := _trail(data_dir).database) is not None:
             state = load_state(SqlRecords(database, SystemClock().now), PURGE_STATE)
+        else:  # a directory of the old layout
+            state = json_values.parsed((data_dir / state_record(PURGE_STATE)).read_bytes())
     if isinstance(state, dict) and "asked" in state:
         finding = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
         finding += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"
@@ -301,7 +302,6 @@ def _upgraded(data_dir: Path) -> Iterator[Check]:
 
 
 def _audit(data_dir: Path) -> Check:
-
     try:
         trail = _trail(data_dir)
         broken, size = trail.verify(), trail.size()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from stores import core_on_disk
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
 from memory_anchor.admin import backup
 from memory_anchor.base import nofollow
@@ -19,6 +20,7 @@ from memory_anchor.domain.errors import Refused, StoreDamaged
 from memory_anchor.domain.model import COLLECTIONS
 from memory_anchor.domain.where import Where
 from memory_anchor.front import doctor, doctor_store
+from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.passphrase import key_ring
 from memory_anchor.identity.keys import Signer
 from memory_anchor.process.wiring import Core
@@ -125,6 +127,33 @@ def test_a_purge_that_did_not_end_is_told_before_and_after_the_store_is_opened(
     assert again.fix == f"memory-anchor purge {saved}"
     purge.purge_ids(core.upkeep, [saved], caller=Caller.HUMAN, at=core.clock.now(), by="human:alice")
     assert list(doctor_store._purge_to_repeat(core)) == []
+
+
+def test_an_unfinished_purge_of_a_directory_of_the_old_layout_is_named(tmp_path: Path) -> None:
+    """Its state is a file there, which the upgrade takes over before the purge is finished."""
+    for folder in ("audit", "jobs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "audit" / "audit.jsonl").touch()
+    (tmp_path / "jobs" / "purge.json").write_text('{"asked": {"verified_fact": ["a@1", "b@1"]}}')
+
+    (waits,) = doctor._unfinished_purge(tmp_path, serving=False)
+
+    assert "a purge of 2 versions" in waits.finding and waits.fix == "memory-anchor stats"
+
+
+def test_a_trail_that_cannot_be_read_as_a_file_is_named_and_not_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule exit codes: something else is in the place of a file of the old layout."""
+    (tmp_path / "audit" / "audit.jsonl").mkdir(parents=True)
+    monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("MEMORY_ANCHOR_EMBEDDER__KIND", "none")
+
+    answer = CliRunner().invoke(app, ["doctor", "--audit", "--json"])
+
+    assert answer.exception is None or isinstance(answer.exception, SystemExit)
+    states = {check["name"]: check["state"] for check in json.loads(answer.stdout)["checks"]}
+    assert states["audit"] == states["human key"] == "failed"
 
 
 def test_a_collection_that_only_an_older_version_reads_is_left_alone(tmp_path: Path) -> None:

@@ -69,3 +69,18 @@ def test_a_wait_that_ended_is_not_what_a_later_ctrl_c_stopped() -> None:
             assert "stopped while opening your key" in Ticker.stopped()
         assert "stopped while erasing" in Ticker.stopped()
     assert "erasing" not in Ticker.stopped()
+
+
+def test_steps_that_ended_are_not_what_a_later_ctrl_c_stopped() -> None:
+    """Rule stop: steps that Ctrl-C cut off are named, those that ended are not, and nothing is promised of either."""
+    ticker = Ticker("restored")
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            ticker.at(5, 10)
+            raise KeyboardInterrupt
+        finally:
+            ticker.end()
+    assert Ticker.stopped() == "stopped at: restored 5 of 10; it is safe to run the same command again"
+    ticker.end()
+    with Spinner("erasing"):
+        assert "stopped while erasing" in Ticker.stopped()

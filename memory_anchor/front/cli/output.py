@@ -283,20 +283,16 @@ def print_dim(message: str) -> None:
 
 
 class Ticker:
-    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps.
-
-    last: what was shown last in this process; work of many steps passes over what is done, so it may be run again.
-    """
+    """Progress on stderr: one line that changes on a terminal, else a line every `every` steps."""
 
     last = ""
+    """What was shown last in this process, until that ended."""
 
     @staticmethod
     def stopped() -> str:
         """Return what is said at Ctrl-C."""
-        if Ticker.last:
-            return f"stopped at: {escaped(Ticker.last)}; run the same command again, it passes over what is done"
-        if Spinner.current is not None:
-            return f"stopped while {Spinner.current}; it is safe to run the same command again"
+        if at := f"at: {escaped(Ticker.last)}" if Ticker.last else Spinner.current and f"while {Spinner.current}":
+            return f"stopped {at}; it is safe to run the same command again"
         return "stopped; look with `memory-anchor list` at what was done before you run it again"
 
     def __init__(self, what: str, *, every: int = 1_000) -> None:
@@ -319,6 +315,9 @@ class Ticker:
         self.at(done, what="read")
 
     def end(self) -> None:
+        """Clear the line; work that an exception cuts off, Ctrl-C too, did not end and is still named."""
+        if sys.exception() is None:
+            Ticker.last = ""
         if self._live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
