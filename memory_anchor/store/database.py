@@ -261,10 +261,11 @@ class _SqliteLink(SqlLink):
 
 
 class Sqlite(Database):
-    """newest_table: or index, made last; where it is, all are. end_sql: how far changes and trail go, "" for none."""
+    """newest: what is made last, where it is, all are; a table, and an index that no answer needs. end_sql: how far
+    changes and trail go, "" for none."""
 
     dialect = SQLITE
-    newest_table = "by_record"
+    newest: tuple[str, ...] = ("record", "by_record")
     end_sql = END_SQL
 
     def __init__(self, path: Path, *, reserve_bytes: int = 0, sync_ms: int = 0) -> None:
@@ -282,14 +283,21 @@ class Sqlite(Database):
         self._checkpoints = _Checkpoints(self._checkpointed, self._sync_log if sync_ms else None, sync_ms)
         if self._is_file:
             self._make_file()
-        if not self._is_file or not self.rows("select 1 from sqlite_master where name = ?", (self.newest_table,)):
-            self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
+        if not self._is_file or not self._has(self.newest[-1]):
+            try:
+                self.prepare()  # takes the writers' lock, for which nobody who only reads should wait
+            except StoreDamaged:  # an index reads every row; without it the rows that can be read are read
+                if not self._has(self.newest[0]):
+                    raise
         self._check_layout()
         self._file_id = file_id(path)
         self._end: _EndMark | None = None
         if self._is_file and self.end_sql and not sync_ms:
             self._check_end(*end_of(mark := Path(f"{path}-end")))
             self._end = _EndMark(mark)
+
+    def _has(self, name: str) -> bool:
+        return bool(self.rows("select 1 from sqlite_master where name = ?", (name,)))
 
     def _check_end(self, noted_change: int, noted_line: int) -> None:
         """Raise StoreDamaged: a log that is cut short, or gone, is opened by SQLite without a word."""

@@ -42,6 +42,7 @@ class IndexSearch:
         with suppress(MemoryAnchorError):
             asked = [replace(query, limit=query.limit + more) for query in queries]
             there = self._index.query_batch(collection, asked, where)
+            since |= self._since(collection, at)  # what was written while the index answered
             fresh = self._store.query_here(collection, queries, where, at)
             if self._follower.applied() < at:  # thrown away meanwhile: it may lack what it should hold
                 return None

@@ -34,6 +34,7 @@ from memory_anchor.domain.ports import (
     CollectionSpec,
     EmbedderIdentity,
     Entry,
+    Hit,
     SparseVector,
     VectorQuery,
     WholePoint,
@@ -214,6 +215,24 @@ def test_while_the_index_does_not_answer_the_rows_are_searched() -> None:
 
         assert beside.near() == expected
         assert not beside.follower.catch_up() and "closed" in beside.follower.state().note
+
+
+def test_what_ends_while_the_index_answers_is_not_in_the_answer(beside: Beside) -> None:
+    """Correction x a large index: the index says what was so when it was asked; the rows say what is."""
+    beside.put(*WRITTEN)
+    assert beside.follower.catch_up()
+    active, ask = Where((OneOf("state", ("active",)),)), beside.index.query_batch
+    plain = WRITTEN[0]
+    assert plain.memory.point_id in beside.near(active)
+
+    def asked(*words: Any) -> list[list[Hit]]:
+        hits = ask(*words)
+        beside.put(replace(plain, memory=replace(plain.memory, status=Status.ARCHIVED)))
+        return hits
+
+    beside.index.query_batch = asked  # type: ignore[method-assign]
+
+    assert plain.memory.point_id not in beside.near(active)
 
 
 def test_what_is_erased_is_erased_and_nothing_is_made_anew_for_it(beside: Beside) -> None:

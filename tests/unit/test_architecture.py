@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "recall": 6258,
     "runtime": 4272,
     "settings": 518,
-    "store": 3468,
+    "store": 3477,
     "testing": 195,
     "upkeep": 2940,
     "use_cases": 2541,

@@ -448,6 +448,25 @@ def test_a_flipped_bit_in_a_row_is_told_by_its_checksum_and_names_the_memory(pat
         assert len(store.get(FACTS, others, with_vectors=True)) == 11
 
 
+def test_an_older_file_with_a_damaged_page_opens_without_the_index_that_it_lacks(path: Path) -> None:
+    """Damage: an index that is made later reads every row; what can be read is read without it."""
+    with closing(opened(path)) as store:
+        store.put(FACTS, [entry_of(f"m{number}", "x" * 300) for number in range(200)])
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("drop index by_record")
+        sizes = raw.execute("select pageno from dbstat where name = 'version' and pagetype = 'leaf'").fetchall()
+        (size,) = raw.execute("pragma page_size").fetchone()
+    page = sizes[len(sizes) // 2][0]
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * size : (page - 1) * size + 64] = b"\xff" * 64
+    path.write_bytes(content)
+
+    with closing(opened(path)) as store:
+        assert [one.memory.id for one in store.get(FACTS, [entry_of("m0").memory.point_id])] == ["m0"]
+        with pytest.raises(StoreDamaged, match="--salvage"):
+            list(store.faults())
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_bit_flipped_anywhere_is_told_or_changes_no_answer(path: Path, seed: int) -> None:
     """Damage: wherever in the file, no wrong memory is ever read without an error."""

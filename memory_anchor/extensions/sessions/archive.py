@@ -119,7 +119,7 @@ class SessionsFile(Sqlite):
 
     name = FILE
     layout = LAYOUT
-    newest_table = NEWEST_TABLE
+    newest = (NEWEST_TABLE,)
     end_sql = ""
 
     def __init__(self, path: Path) -> None:
