@@ -16,15 +16,16 @@ def main() -> int:
     """Run the command line and return the exit code."""
     open_closed()
     speak_utf8()
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        return _run(sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:])
+        return _run(command, sys.argv[2:])
     except Exception as error:
         from memory_anchor.base.installation import HOOKS, damage
 
         if not (sentence := damage(error)):
             raise
         sys.stderr.write(f"memory-anchor: {sentence}\n")
-        return 0 if sys.argv[1] in HOOKS else 1
+        return 0 if command in HOOKS else 1
 
 
 def _run(command: str, rest: list[str]) -> int:

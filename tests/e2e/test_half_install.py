@@ -64,7 +64,7 @@ class Broken:
         self.env["MEMORY_ANCHOR_DATA_DIR"] = str(root / "data")
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        given = PAYLOAD % self.home if words[0] == "hook" else ""
+        given = PAYLOAD % self.home if words[:1] == ("hook",) else ""
         return subprocess.run(
             [sys.executable, "-m", "memory_anchor", *words],
             env=self.env, cwd=self.home, input=given, capture_output=True, text=True, timeout=120,
@@ -95,10 +95,10 @@ def test_a_broken_installation_says_in_one_sentence_what_mends_it(
     """Rule installation: no traceback, and a hook never fails, nor waits for an engine that cannot start."""
     broken = Broken(tmp_path, breaks, **env)
 
-    search = broken.run("search", "deploy")
+    search, alone = broken.run("search", "deploy"), broken.run()
     start, stop = broken.run("hook", "SessionStart"), broken.run("hook", "Stop")
 
-    said = [each.stdout + each.stderr for each in (search, start, stop)]
+    said = [each.stdout + each.stderr for each in (search, alone, start, stop)]
     assert not any("Traceback" in text for text in said), said
     assert (search.returncode, bool(SENTENCE.search(search.stderr))) == ((0, False) if works else (1, True)), said
     assert (start.returncode, start.stdout, stop.returncode, stop.stdout) == (0, "", 0, ""), said
