@@ -125,9 +125,9 @@ def export_lines(
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
     """Yield the lines with a kind: the whole trail (it cannot be cut), proposals, projects."""
     if project is None:
-        from memory_anchor.store.audit_rows import LocalTrail
+        from memory_anchor.front.cli.passphrase import audit_trail
 
-        for record in LocalTrail(data_dir).records():
+        for record in audit_trail(data_dir).records():
             yield dumped({"kind": "audit", "record": record})
     projects = known_projects(data_dir)
     for name in sorted(projects) if project is None else [project]:
@@ -211,9 +211,9 @@ def import_file(
     gets a sentence on each project that has another id here, before a line of it is signed.
     Raises our errors only for what concerns every line: no store, read-only, no space.
     """
-    from memory_anchor.store.audit_rows import LocalTrail
+    from memory_anchor.front.cli.passphrase import audit_trail
 
-    audit = LocalTrail(data_dir)
+    audit = audit_trail(data_dir)
     projects, audited, lines = _survey(file, audit, tick)
     own_project = text(ask("export_begin")["project"])
     targets = _choose_targets(ask, projects, lines, own_project if project_dir else "", to or {}, choose)
