@@ -434,6 +434,55 @@ def test_a_conversation_of_cursor_has_its_name_folder_and_parent_wherever_they_s
     assert (looker["folder"], looker["parent"]) == ("/w/tidepool", id_of("harbour"))
 
 
+@pytest.mark.parametrize("writes", [cursor_before, WRITERS["cursor"]])
+def test_of_conversations_of_cursor_each_text_is_read_once(
+    writes: Callable[..., None], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule bounds x readers.cursor: what a session needs of the list of all does not grow with the others."""
+    stories = [Story(f"story {number}", MORE, title=f"Told {number}") for number in range(40)]
+    writes(machine.home, *stories)
+    monkeypatch.setattr(client_database, "ALL_BYTES_MAX", 9_000)  # the whole list holds more
+
+    machine.adopt()
+
+    assert machine.json("adopt", "--status")["problems"] == []
+    titles = {one["title"] for one in machine.json("sessions", "list", "--limit", "100")["sessions"]}
+    assert titles == {f"Told {number}" for number in range(40)}
+
+
+def _without_parents(machine: Machine, *others: str) -> None:
+    """Make the sub agents of Goose ones that name no parent, each with what others say after it."""
+    with closing(sqlite3.connect(machine.home / DATABASES["goose"])) as db:
+        db.execute("update sessions set parent_session_id = null")
+        for number, said in enumerate(others, 1):
+            row = (id_of("harbour"), said, 5_000 + number)
+            db.execute("insert into messages(session_id, content_json, id, role) values (?, ?, ?, 'user')", row)
+        db.commit()
+
+
+def test_a_sub_agent_of_goose_that_nobody_tells_of_has_no_parent(machine: Machine) -> None:
+    """Rule readers.goose: none is invented; who told of it once the session goes on is its parent, and stays it."""
+    written("goose", machine, Story("harbour", ACTS), Story("looker", MORE, title="Delegated", part_of="harbour"))
+    _without_parents(machine)
+    machine.adopt()
+    parent = lambda: machine.rows("select parent, title from session where title <> '' or parent <> ''")  # noqa: E731
+    assert parent() == []
+
+    told = json.dumps([{"_meta": {"subagent_session_id": id_of("looker")}}], separators=(",", ":"))
+    written("goose", machine, Story("looker", [*MORE, ("agent", "And so on.")], part_of="harbour"))
+    _without_parents(machine, "[]", told)
+    machine.adopt()
+    assert parent() == [(id_of("harbour"), "")]
+
+    written("goose", machine, Story("looker", [*MORE, *MORE, ("agent", "And so on.")], part_of="harbour"))
+    _without_parents(machine)
+    with closing(sqlite3.connect(machine.home / DATABASES["goose"])) as db:
+        db.execute("delete from messages where session_id = ?", (id_of("harbour"),))
+        db.commit()
+    machine.adopt()
+    assert parent() == [(id_of("harbour"), "")]
+
+
 def test_what_goose_shows_the_person_and_the_model_is_one_output(machine: Machine) -> None:
     """Rule readers.goose: releases before 1.30 give it twice."""
     written("goose", machine, Story("harbour", ACTS))

@@ -20,6 +20,21 @@ from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resul
 AGENT = "cursor"
 FAILED = ("error", "cancelled")
 ROLES = {1: "user", 2: "agent"}
+SAID = (
+    "select id, json_extract(value, '$.lastUpdatedAt', '$.createdAt', '$.workspaceIdentifier.uri.fsPath', '$.name', "
+    "'$.subagentInfo.parentComposerId') head, coalesce(json_array_length(value, '$.fullConversationHeadersOnly'), 0) "
+    "+ coalesce(json_array_length(value, '$.conversation'), 0) n from ({}) where json_valid(value)"
+)
+ITSELF = (  # bytes in some, which JSON functions refuse
+    "select substr(key, 14) id, cast(value as text) value from cursorDiskKV "
+    "where key >= 'composerData:' and key < 'composerData;'"
+)
+TABLE = "select composerId id, cast(value as text) value from composerHeaders"
+ONE_VALUE = (
+    "select json_extract(one.value, '$.composerId') id, one.value from (select cast(value as text) listed "
+    "from ItemTable where key = 'composer.composerHeaders'), "
+    "json_each(case when json_valid(listed) then listed end, '$.allComposers') one where one.type = 'object'"
+)
 
 
 def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
@@ -31,39 +46,24 @@ def found(root: Path) -> Iterator[FoundSession]:
 
 
 def _listed(select: Select) -> Listed:
-    heads = _heads(select)
-    rows = select(
-        "select substr(key, 14) id, json_extract(value, '$.lastUpdatedAt', '$.createdAt', "
-        "'$.workspaceIdentifier.uri.fsPath') head, "
-        "coalesce(json_array_length(value, '$.fullConversationHeadersOnly'), 0) "
-        "+ coalesce(json_array_length(value, '$.conversation'), 0) n "
-        "from (select key, cast(value as text) value from cursorDiskKV "  # bytes in some, which JSON functions refuse
-        "where key >= 'composerData:' and key < 'composerData;') where json_valid(value)"
-    )
-    for row in rows:
-        id, own = str(row["id"]), value(row["head"], Facts())
-        changed, began, folder = own if isinstance(own, list) else (None, None, None)
-        if row["n"]:
-            folder = folder or string(heads.get(id), "workspaceIdentifier", "uri", "fsPath")
-            yield id, int(row["n"]), changed or inside(heads.get(id), "lastUpdatedAt") or began, str(folder)
+    is_table = list(select("select 1 from sqlite_master where name = 'composerHeaders'"))
+    told = {id: head for id, _, head in _said(select, TABLE if is_table else ONE_VALUE)}
+    for id, size, own in _said(select, ITSELF):
+        changed, began, *named = (mine or other for mine, other in zip(own, told.get(id, own), strict=True))
+        if size:
+            yield id, size, changed or began, *map(string, named)
 
 
-def _heads(select: Select) -> dict[str, Json]:
-    """Return what the list of all conversations says of each, by its id."""
-    if list(select("select 1 from sqlite_master where name = 'composerHeaders'")):
-        rows = select("select composerId id, cast(value as text) value from composerHeaders")
-        return {str(row["id"]): value(row["value"], Facts()) for row in rows}
-    rows = select("select cast(value as text) value from ItemTable where key = 'composer.composerHeaders'")
-    listed = (one for row in rows for one in objects(inside(value(row["value"], Facts()), "allComposers")))
-    return {string(one, "composerId"): one for one in listed}
+def _said(select: Select, where: str) -> Iterator[tuple[str, int, list[Json]]]:
+    for row in select(SAID.format(where)):
+        head = value(row["head"], Facts())
+        yield str(row["id"]), int(row["n"] or 0), head if isinstance(head, list) else [None] * 5
 
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
-    stored, bubbles, head = queried(found.path, lambda select: _rows(select, found.part))
+    stored, bubbles = queried(found.path, lambda select: _rows(select, found.part))
     composer = value(stored, facts)
-    facts.name, facts.title = found.part, string(composer, "name") or string(head, "name")
-    whose = "subagentInfo", "parentComposerId"
-    facts.parent = string(composer, *whose) or string(head, *whose)
+    facts.name, facts.title, facts.parent = found.part, found.title, found.parent
     held = objects(inside(composer, "conversation"))
     for header in held or objects(inside(composer, "fullConversationHeadersOnly")):
         bubble = header if held else value(bubbles.get(string(header, "bubbleId")), facts)
@@ -79,13 +79,13 @@ def _path_of(uri: str) -> str:
         return ""
 
 
-def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json], Json]:
+def _rows(select: Select, id: str) -> tuple[Json, Mapping[str, Json]]:
     first, last = f"bubbleId:{id}:", f"bubbleId:{id};"
     of_key = "select cast(value as text) value from cursorDiskKV where key = ?"
     stored = next((row["value"] for row in select(of_key, (f"composerData:{id}",))), None)
     rows = select("select key, cast(value as text) value from cursorDiskKV where key >= ? and key < ?", (first, last))
     bubbles: dict[str, Json] = {str(row["key"]).removeprefix(first): row["value"] for row in rows}
-    return stored, bubbles, _heads(select).get(id)
+    return stored, bubbles
 
 
 def _steps(bubble: Json, kind: Json, at: float) -> Iterator[TranscriptStep]:

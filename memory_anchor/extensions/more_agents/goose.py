@@ -18,6 +18,11 @@ from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep, resul
 
 AGENT, SUB_AGENT = "goose", "sub_agent"
 UNNAMED = ("CLI Session", "New Chat")
+ASKED_BY = (  # among the next messages of others after its first
+    "select session_id parent_session_id from (select session_id, content_json from messages where session_id <> ?1 "
+    "and id > (select min(id) from messages where session_id = ?1) order by id limit 1000) "
+    "where instr(content_json, ?2) limit 1"
+)
 
 
 def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
@@ -46,9 +51,9 @@ def _listed(select: Select) -> Listed:
 
 def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
     head, messages = queried(found.path, lambda select: _rows(select, found.part))
-    facts.name, facts.parent = found.part, string(head, "parent_session_id") or string(head, "asked_by")
+    facts.name, facts.parent = found.part, string(head, "parent_session_id")
     title = string(head, "name") or string(head, "description")
-    facts.title = "" if facts.parent or title in UNNAMED else title
+    facts.title = "" if facts.parent or string(head, "session_type") == SUB_AGENT or title in UNNAMED else title
     for message in messages:
         if inside(value(message["metadata_json"], facts), "userVisible") is not False:
             content, at = value(message["content_json"], facts), seconds(message["created_timestamp"])
@@ -58,20 +63,16 @@ def whole(found: FoundSession, facts: Facts) -> Iterator[TranscriptStep]:
 def _rows(select: Select, session: str) -> tuple[Json, list[dict[str, str | int | float | None]]]:
     head = next(iter(select("select * from sessions where id = ?", (session,))), {})
     if head.get("session_type") == SUB_AGENT and not head.get("parent_session_id"):
-        told = f'%"subagent_session_id":"{session}"%'
-        asked = select("select session_id from messages where content_json like ? limit 1", (told,))
-        head["asked_by"] = next((row["session_id"] for row in asked), SUB_AGENT)
+        told = f'"subagent_session_id":"{session}"'
+        head |= next(iter(select(ASKED_BY, (session, told))), {})
     return head, list(select("select * from messages where session_id = ? order by rowid", (session,)))
 
 
 def _steps(role: Json, content: Json, at: float) -> Iterator[TranscriptStep]:
     yield from spoken(role, text_of(content), at)
     for block in objects(content):
-        call, asked, answer = (
-            string(block, "id"),
-            inside(block, "toolCall", "value"),
-            inside(block, "toolResult", "value"),
-        )
+        call, asked = string(block, "id"), inside(block, "toolCall", "value")
+        answer = inside(block, "toolResult", "value")
         if block.get("type") == "toolRequest":
             yield tool(string(asked, "name"), inside(asked, "arguments"), at=at, call=call)
         elif block.get("type") == "toolResponse":

@@ -18,8 +18,8 @@ from memory_anchor.language.safe_regex import bounded
 
 _CODE, CODE_CHARS = bounded(r"^Exit Code: (\d{1,3})$", re.MULTILINE), 400
 """What ends a command's output where its client prints how it ended, and how near to the end it stands."""
-Listed = Iterator[tuple[str, int, Json, str]]
-"""Sessions of a database: id, a number that changes as it grows, when it changed, its folder."""
+Listed = Iterator[tuple[str, int, Json, *tuple[str, ...]]]
+"""Sessions of a database: id, a number that changes as it grows, when it changed, its folder; its title and parent."""
 _NAMES = {
     **dict.fromkeys(("target_file", "relativeWorkspacePath"), "file_path"),
     **dict.fromkeys(("oldString", "old_text", "before"), "old_string"),
@@ -47,9 +47,8 @@ def sessions_in(agent: str, root: Path, pattern: str, listed: Callable[[Select],
             rows, file = [], replace(file, problem=UNKNOWN_FORMAT)
         if file.problem:
             yield file
-        for id, size, at, folder in rows:
-            changed = int(seconds(at) * 1e9)
-            yield FoundSession(agent, file.path, size, changed, part=id, folder=folder, file_bytes=file.size)
+        for id, size, at, *named in rows:
+            yield FoundSession(agent, file.path, size, int(seconds(at) * 1e9), "", id, file.size, *named)
 
 
 def document(path: Path) -> Json:

@@ -55,7 +55,8 @@ class StoreReader(Protocol):
 @dataclass(frozen=True, slots=True)
 class FoundSession:
     """A file of an agent, or a part of one that is a session. size, mtime_ns: what changes with it. problem: why it is
-    not read, else "". folder: that it was in, where that is known. file_bytes: of the file that it is a part of."""
+    not read, else "". file_bytes: of the file that it is a part of. folder: that it was in; it, title and parent stand
+    here where they are known already."""
 
     agent: str
     path: Path
@@ -63,8 +64,10 @@ class FoundSession:
     mtime_ns: int
     problem: str = ""
     part: str = ""
-    folder: str = ""
     file_bytes: int = 0
+    folder: str = ""
+    title: str = ""
+    parent: str = ""
 
     @property
     def key(self) -> str:

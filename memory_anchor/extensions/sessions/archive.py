@@ -397,10 +397,10 @@ def _keep_session(link: SqlLink, agent: str, source: int, read: ReadSession) -> 
             (action.exit, action.shape, session, call),
         )
     link.run(
-        "update session set source = ?, branch = ?, leaf = ?, ended = max(ended, ?), "
-        "began = case when began = 0 then ? else began end, "
+        "update session set source = ?, branch = ?, leaf = ?, parent = coalesce(nullif(parent, ''), ?), "
+        "ended = max(ended, ?), began = coalesce(nullif(began, 0), ?), "
         "passages = (select count(*) from passage where session = session.id) where id = ?",
-        (source, facts.branch, facts.leaf, ended, began, session),
+        (source, facts.branch, facts.leaf, facts.parent, ended, began, session),
     )
     _name(link, session, facts, read.passages)
 
