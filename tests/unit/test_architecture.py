@@ -76,7 +76,7 @@ BUDGETS: dict[str, int] = {
     "extensions.more_agents": 733,
     "extensions.prompts": 1300,
     "extensions.service": 3547,
-    "extensions.sessions": 3000,
+    "extensions.sessions": 2997,
     "extensions.transfer": 2150,
     "front": 9214,
     "hooks": 1244,

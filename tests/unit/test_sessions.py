@@ -99,6 +99,48 @@ def sub_agent(parent: Path, name: str, said: str) -> None:
     path.write_text(side.text(), encoding="utf-8")
 
 
+@pytest.mark.parametrize("leaf", ["", None, 7])
+def test_a_summary_of_no_message_names_nothing(leaf: object, machine: Machine) -> None:
+    """Rule readers: many sessions have no message with an id, and agents have titles of their own."""
+    nameless = Told("nameless", "/w/tidepool").user("Where do the buoys report?")
+    del nameless.lines[0]["uuid"]
+    machine.keeps(nameless)
+    machine.keeps(Told("rules", "/w/modou", "codex").user("Never push from here."))
+    machine.adopt()
+    told = harbour()
+    told.lines.append({"type": "summary", "summary": "Everything", "leafUuid": leaf})
+    machine.keeps(told)
+    machine.adopt()
+
+    assert all(one["title"] != "Everything" for one in machine.json("sessions", "list")["sessions"])
+
+
+@pytest.mark.parametrize("first", ["own", "other"])
+def test_a_session_s_own_file_names_it_before_another_one_does(first: str, machine: Machine) -> None:
+    """Rule readers: whichever of both is read first; where its own file is silent, another one's word counts."""
+    told, other = harbour(), Told("namer", "/w/tidepool").user("What was said of the harbour?")
+    named = {one: {"type": "summary", "summary": one, "leafUuid": told.lines[-1]["uuid"]} for one in ("own", "other")}
+    machine.keeps(told)
+    for who in ("own", "other") if first == "own" else ("other", "own"):
+        session = told if who == "own" else other
+        session.lines.append(named[who])
+        machine.keeps(session)
+        machine.adopt()
+        titles = {one["session"]: one["title"] for one in machine.json("sessions", "list")["sessions"]}
+        assert titles[id_of("harbour")] == ("own" if first == "own" else who)
+
+
+def test_a_summary_names_no_session_of_another_agent(machine: Machine) -> None:
+    """Rule readers: ids of messages are one agent's own."""
+    machine.keeps(Told("rules", "/w/modou", "codex").user("Never push from here."))
+    machine.adopt()
+    machine.rows(f"update session set leaf = '{harbour().lines[-1]['uuid']}'")  # noqa: S608
+    machine.keeps(summarized("Someone else's"))
+    machine.adopt()
+
+    assert "Someone else's" not in [one["title"] for one in machine.json("sessions", "list")["sessions"]]
+
+
 def test_a_side_chain_is_a_session_of_its_own(machine: Machine) -> None:
     """Rule readers: what a sub agent did stands apart, with its parent's id."""
     sub_agent(machine.keeps(harbour()), "a02758f83d49", "Find every caller of add().")

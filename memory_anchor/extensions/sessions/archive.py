@@ -28,6 +28,8 @@ HEAD_CHARS = 400
 """Of a session's title and first request that are indexed with it."""
 MADE_BY, VECTORS_READ = "vectors", 5_000
 """The note that says which model made the vectors, and how many are read at once."""
+Titles = Mapping[tuple[str, str], str]
+"""What files call sessions, by the agent and the newest message of each."""
 READ_BY = "readers"
 """The note that says which readers read what is there."""
 _KEEP_NOTE = "insert into meta values(?, ?) on conflict(name) do update set value = excluded.value"
@@ -90,8 +92,7 @@ class ReadSession:
 
 @dataclass(slots=True)
 class ReadFile:
-    """What was read of one file, with the state of the file from which the next look goes on. titles: of sessions, by
-    the newest message of each."""
+    """What was read of one file, with the state of the file from which the next look goes on."""
 
     agent: str
     path: str
@@ -100,7 +101,7 @@ class ReadFile:
     resume: int
     problem: str
     sessions: Sequence[ReadSession] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)
+    titles: Titles = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +179,14 @@ class SessionsFile(Sqlite):
         )
         return [(_int(first), parts_of(parts)) for first, parts in rows]
 
-    def keep(self, files: Sequence[ReadFile], titles: Mapping[str, str]) -> None:
-        """Store what was read of some files, all of it or nothing. titles: what files call sessions, by the newest
-        message of each; what names none is not stored."""
+    def keep(self, files: Sequence[ReadFile], titles: Titles) -> None:
+        """Store what was read of some files, all of it or nothing. A title is stored where a session has none."""
         with self.unit() as link:
             for one in files:
                 _keep_file(link, one)
-            for leaf, title in titles.items():
-                for id, request in link.rows("select id, request from session where leaf = ?", (leaf,)):
+            sql = "select id, request from session where agent = ? and leaf = ? and title = ''"
+            for named, title in titles.items():
+                for id, request in link.rows(sql, named):
                     _put_head(link, _int(id), title, str(request))
 
     def read_anew(self, readers: str) -> None:

@@ -7,7 +7,7 @@ next one reads it again. The first batch is small, so that there are answers bef
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic_core import from_json
@@ -16,7 +16,7 @@ from memory_anchor.base.files import read_own_file
 from memory_anchor.base.json_values import Json, Record, lenient
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.extensions.sessions.agents import ODD, UNKNOWN_FORMAT, FoundSession, StoreReader, reader
-from memory_anchor.extensions.sessions.archive import KnownSource, ReadFile, ReadSession, SessionsFile
+from memory_anchor.extensions.sessions.archive import KnownSource, ReadFile, ReadSession, SessionsFile, Titles
 from memory_anchor.extensions.sessions.passages import Cutter, SessionPassage, clean_id, clean_name, resume_at
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep
 
@@ -56,7 +56,7 @@ def look(
     known = archive.sources()
     waiting = [one for one in found if _is_new(one, known.get(one.key))]
     report, batch, size, most = LookReport(len(found), left=len(waiting)), list[ReadFile](), 0, FIRST_BATCH_BYTES
-    titles: dict[str, str] = {}
+    titles: dict[tuple[str, str], str] = {}
     for one in waiting:
         try:
             read, count = read_file(archive, one, known.get(one.key))
@@ -85,7 +85,7 @@ def look(
     return report
 
 
-def _keep(archive: SessionsFile, batch: Sequence[ReadFile], titles: Mapping[str, str]) -> list[tuple[str, str]]:
+def _keep(archive: SessionsFile, batch: Sequence[ReadFile], titles: Titles) -> list[tuple[str, str]]:
     """Store a batch; where something in it cannot be stored, each file alone. Return the files that could not be."""
     try:
         archive.keep(batch, titles)
@@ -129,7 +129,7 @@ def read_file(archive: SessionsFile, found: FoundSession, known: KnownSource | N
         facts.name = own_name  # whatever a later line calls it
     if resume and not (raw.startswith(b"\n") and passages and passages[0].parts[0] == archive.part_at(path, resume)):
         return read_file(archive, found, None)  # it was rewritten
-    read.titles = {clean_id(leaf): clean_name(title) for leaf, title in facts.titles.items()}
+    read.titles = {(found.agent, clean_id(leaf)): clean_name(title) for leaf, title in facts.titles.items()}
     if passages:
         read.sessions = [ReadSession(facts, passages, resume, cutter.ended)]
     read.resume = resume_at(passages) if passages else resume

@@ -1,7 +1,8 @@
 """Claude Code: `${CLAUDE_CONFIG_DIR:-~/.claude}/projects/**/*.jsonl`, a session a file, a side chain in its own.
 
 A file is named for its session; after `/clear` the first lines still carry the id of the one before. A side chain
-repeats its parent's id and has an `agentId`. Summaries describe the message of their `leafUuid`, in whatever file.
+repeats its parent's id and has an `agentId`. Summaries describe the message of their `leafUuid`, in whatever file;
+a session's own comes first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from memory_anchor.base.json_values import Record
+from memory_anchor.base.json_values import Record, string
 from memory_anchor.extensions.sessions.steps import (
     Facts,
     Lines,
@@ -38,8 +39,8 @@ def roots(env: Mapping[str, str], home: Path) -> Sequence[Path]:
 def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
     for offset, line in lines:
         kind = line.get("type")
-        if kind == "summary" and isinstance(title := line.get("summary"), str) and title:
-            facts.titles[str(line.get("leafUuid"))] = title
+        if kind == "summary" and (leaf := string(line, "leafUuid")) and (title := string(line, "summary")):
+            facts.titles[leaf] = title
         if kind not in ("user", "assistant", "attachment"):
             continue
         _note(line, facts)
@@ -48,6 +49,7 @@ def steps(lines: Lines, facts: Facts) -> Iterator[TranscriptStep]:
         turn = claude_turn(line)
         if turn is not None:
             yield from _steps_of(*turn, at=seconds(line.get("timestamp")), offset=offset)
+    facts.title = facts.titles.get(facts.leaf, facts.title)
 
 
 def _note(line: Record, facts: Facts) -> None:
