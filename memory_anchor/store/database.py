@@ -526,7 +526,7 @@ class _Checkpoints:
         self._due.set()
         with self._starting:  # another thread's write may have made it, and not started it yet
             thread = self._thread
-        if thread is not None:
+        if thread is not None and thread.is_alive():  # Ctrl-C may fall into its start
             thread.join()
         self._synced()
 

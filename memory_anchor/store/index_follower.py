@@ -98,7 +98,7 @@ class IndexFollower:
         """Stop; a session that runs is given up, and the next process brings the index after the store."""
         self._stopped.set()
         self._woken.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():  # Ctrl-C may fall into its start
             self._thread.join()
 
     def state(self) -> IndexState:

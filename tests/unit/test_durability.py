@@ -109,3 +109,20 @@ def test_a_database_closes_while_another_thread_s_first_write_begins(
     opened.close()
 
     writer.join(20)
+
+
+def test_a_database_closes_although_ctrl_c_fell_into_the_start_of_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule stop: a thread that never began is not waited for, and no error hides the interrupt."""
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    database.Sqlite(tmp_path / "memory.db").close()
+    opened = database.Sqlite(tmp_path / "memory.db")
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), opened.unit() as link:
+        link.run("insert into meta(name, value) values('a', 'b')")
+
+    opened.close()
