@@ -45,6 +45,7 @@ from tests.unit.knowledgekit import read_all
 MAKERS = {"bounded", "linear", "core_schema.str_schema", "expression"}
 """What makes an expression of a string, beside everything of `re`."""
 OF_OUR_WORDS = {
+    "extensions.dashboard.wording._shapes": "sentences of en.toml, with bounded places between",
     "front.cli.init._write_goal": "a constant",
     "front.clients.install._toml_removed": "names of our own entries",
     "language.acts._class": "acts.toml",

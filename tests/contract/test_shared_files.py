@@ -179,7 +179,7 @@ def test_a_replica_at_another_database_deletes_none_of_its_own_files(
         if rows == "a key that was removed":
             remove_durably(first / "identity/approver.json")
         key = b"torn" if rows == "a key that cannot be read" else b'{"public": "B", "private": "..."}'
-        files = {"identity/approver.json": key, "identity/constitution.yaml": b"goal: mine", "replica": b""}
+        files = {"identity/approver.json": key, "identity/constitution.yaml": b"goal: zymurgy", "replica": b""}
         for name, content in files.items():
             write_atomic(own / name, content)
 
@@ -188,7 +188,7 @@ def test_a_replica_at_another_database_deletes_none_of_its_own_files(
         aside = own / "replaced-1"
         assert [(aside / name).read_bytes() for name in list(files)[:2]] == list(files.values())[:2]
         assert own.read("identity/constitution.yaml") is None and own.read("projects.json") == "{}"
-        assert "identity/approver.json" in caplog.text and str(aside) in caplog.text and "mine" not in caplog.text
+        assert "identity/approver.json" in caplog.text and str(aside) in caplog.text and "zymurgy" not in caplog.text
 
 
 def test_a_replica_with_a_key_at_an_empty_database_becomes_its_first(postgres: Cluster, tmp_path: Path) -> None:

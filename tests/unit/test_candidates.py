@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.domain.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer, Status
-from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit
+from memory_anchor.domain.ports import DENSE, CollectionSpec, Entry, Hit, VectorQuery
 from memory_anchor.domain.where import Where
 from memory_anchor.recall import index, mirror, vector_rows
 from memory_anchor.recall.request import SearchRequest
@@ -23,6 +23,8 @@ from memory_anchor.store.sql_store import SqlStore
 from memory_anchor.testing import START, HashEmbedder, ManualClock, make_searcher
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memory_anchor.domain.ports import Matrix
     from memory_anchor.recall.ranking import Rows
 
@@ -46,11 +48,11 @@ class Shelf(SqlStore):
         self.queries = 0
         self.away: str | None = None
 
-    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+    def query_batch(self, collection: str, queries: Sequence[VectorQuery], where: Where) -> list[list[Hit]]:
         self.queries += 1
         if collection == self.away:
             raise Unavailable("the disk is away")
-        return super().nearest(collection, vector, where, limit=limit, using=using)
+        return super().query_batch(collection, queries, where)
 
 
 class Room:

@@ -255,7 +255,7 @@ UNAWAITED = ("Stop", "SessionEnd")
 """Hooks whose answer is nothing, so that Claude Code need not wait for them; Codex asks its user again about a changed
 hook."""
 
-GONE = "memory-anchor does not start: install it again, then run memory-anchor install {}"
+GONE = "Memory Anchor does not start: install it again, then run memory-anchor install {}"
 """What a hook's shell says where the command was moved or deleted, or its interpreter upgraded: no hook fails by it."""
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
