@@ -329,6 +329,7 @@ PROMISES: dict[str, Held] = {
         ),
         "For other queries, the newer of two": (
             "test_recency::test_of_two_that_answer_alike_the_newer_comes_first",
+            "test_recency::test_what_follows_in_a_conversation_is_near_by_its_vector_and_not_newer",
             "memory_anchor.recall.ranking.RankingWeights.newer=0.03",
         ),
         "The newest 40 memories of a layer": (

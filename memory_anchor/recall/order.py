@@ -176,7 +176,8 @@ def _scaled(scores: Sequence[float]) -> list[float]:
 def newer_first(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
     """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
 
-    None passes a stronger one.
+    None passes a stronger one, nor an event one of its own conversation: its vector holds the event before it, so that
+    there what follows is near whatever it says.
     """
     similar, margin = seen.similar, seen.margin
     if not similar or not margin:
@@ -184,13 +185,11 @@ def newer_first(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory
     order = list(ranked)
     for place in range(len(order) - 1, 0, -1):
         above, below = order[place - 1], order[place]
-        nearness = max(
-            seen.similar.get((above.place, below.place), 0.0), seen.similar.get((below.place, above.place), 0.0)
-        )
-        is_newer = below.memory.happened_at > above.memory.happened_at
-        is_as_good = above.score - below.score < seen.margin and (above.relevance >= STRONG) == (
-            below.relevance >= STRONG
-        )
+        nearness = max(similar.get((above.place, below.place), 0.0), similar.get((below.place, above.place), 0.0))
+        follows = below.memory.context and below.memory.scope.conversation == above.memory.scope.conversation
+        is_newer = not follows and below.memory.happened_at > above.memory.happened_at
+        is_weaker = (above.relevance >= STRONG) != (below.relevance >= STRONG)
+        is_as_good = above.score - below.score < margin and not is_weaker
         if is_newer and is_as_good and nearness >= SAME_THING:
             order[place - 1], order[place] = below, above
     return order

@@ -1,4 +1,4 @@
-"""A question that follows a prompt is read with it, where nothing answers it alone (issue 15: lens)."""
+"""A question that follows a prompt is read with it, where nothing answers it alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question in one language finds memories in the other by words too (issue 15: across languages)."""
+"""A question in one language finds memories in the other by words too."""
 
 from __future__ import annotations
 

