@@ -8,8 +8,12 @@ from __future__ import annotations
 import os
 import sys
 
+from memory_anchor import not_whole
+
 IN_THE_CLI = ("--in-process", "--transport", "--help", "-h")
 """Options of `mcp` that the bridge has no part in."""
+HOOKS = ("hook", "statusline")
+"""Commands that clients start by themselves and show as failed where their exit code is not 0."""
 
 
 def main() -> int:
@@ -20,11 +24,16 @@ def main() -> int:
     try:
         return _run(command, sys.argv[2:])
     except Exception as error:
-        from memory_anchor.base.installation import HOOKS, damage
-
-        if not (sentence := damage(error)):
+        try:
+            from memory_anchor.base import installation
+        except Exception:
+            sys.stderr.write(f"memory-anchor: {not_whole(error)}\n")
+            return 0 if command in HOOKS else 1
+        if not (why := installation.damage(error)):
             raise
-        sys.stderr.write(f"memory-anchor: {sentence}\n")
+        sys.stderr.write(f"memory-anchor: {why}\n")
+        if command == "mcp":
+            installation.answer_agent(why)
         return 0 if command in HOOKS else 1
 
 

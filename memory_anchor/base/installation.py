@@ -1,23 +1,26 @@
 """An installation of which a part is gone: one sentence, with the command that mends it. Standard library only.
 
-A package that was removed, a file that a full disk cut short, an interpreter that was upgraded below its packages: all
-end in a failed import, whatever its error, or in a file of the installation that cannot be read. One command installs
-everything again, so nothing here asks which part it was.
+A package that was removed, a file that a full disk cut short, an interpreter that was upgraded below its packages: most
+end in a failed import, whatever its error, or in a file of the installation that cannot be read. What a file that was
+cut between two functions does is anybody's guess, so whatever fails is compared with the installer's list of files. One
+command installs everything again, whichever part it was.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
+
+    from memory_anchor.base.json_values import Json, Record
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 NAME = "memory-anchor"
-HOOKS = ("hook", "statusline")
-"""Commands that clients start by themselves and show as failed where their exit code is not 0."""
 CAUSE_CHARS = 200
 
 
@@ -29,17 +32,85 @@ def damage(error: BaseException) -> str:
         is_ours = str(error.filename or "").startswith(HERE + os.sep)
     else:
         is_ours = isinstance(error, ImportError | SyntaxError) or _was_importing(error.__traceback__)
-    cause = " ".join(f"{type(error).__name__}: {error}".split())[:CAUSE_CHARS]
-    return f"the installation is not whole ({cause}); run `{again()}`" if is_ours else ""
+    return sentence(f"{type(error).__name__}: {error}") if is_ours else lacking()
+
+
+def lacking() -> str:
+    """Return one sentence where a file of this package is not as it was installed, "" where all are, or none is listed.
+
+    A few ms: for what has failed already.
+    """
+    import csv
+    from glob import escape, glob
+
+    root = os.path.dirname(HERE)  # noqa: PTH120
+    for listed in glob(os.path.join(escape(root), "memory_anchor-*.dist-info", "RECORD")):  # noqa: PTH118, PTH207
+        with open(listed, encoding="utf-8", errors="replace", newline="") as rows:  # noqa: PTH123
+            for path, _, size in (row for row in csv.reader(rows) if len(row) == 3 and row[2].isdigit()):
+                file = os.path.join(root, path)  # noqa: PTH118
+                there = os.path.getsize(file) if os.path.isfile(file) else 0  # noqa: PTH113, PTH202
+                if there != int(size) and path.startswith(f"{os.path.basename(HERE)}/"):  # noqa: PTH119
+                    return sentence(f"{path} has {there} of {size} bytes")
+    return ""
+
+
+def sentence(cause: str) -> str:
+    """Return what is wrong with the installation, and the command that mends it."""
+    return f"the installation is not whole ({' '.join(cause.split())[:CAUSE_CHARS]}); run `{again()}`"
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Raise BrokenInstallation in place of what a broken installation raises in the block."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            from memory_anchor.domain.errors import BrokenInstallation, MemoryAnchorError
+        except Exception:
+            raise ImportError(damage(error)) from error
+        if isinstance(error, MemoryAnchorError) or not (why := damage(error)):
+            raise
+        raise BrokenInstallation(why) from error
+
+
+def answer_agent(why: str) -> None:
+    """Serve MCP on stdin and stdout without a tool, until the agent closes its end: it is told why, its hooks nothing.
+
+    A client shows a server that ended as failed, and then each hook that asks it, at every command.
+    """
+    import json
+
+    for line in sys.stdin:
+        try:
+            message = json.loads(line)
+            request, method, params = message["id"], message["method"], message.get("params") or {}
+            result: Record = {}
+            if method == "initialize":
+                version, server = params.get("protocolVersion"), {"name": NAME, "version": "0"}
+                result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
+                result = {**result, "instructions": why}
+            elif method == "tools/list":
+                result = {"tools": []}
+            elif method == "tools/call":
+                text: list[Json] = [] if str(params.get("name")).endswith("_hook") else [{"type": "text", "text": why}]
+                result = {"content": text, "isError": bool(text)}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # a notification, or nothing that this can answer
+        print(json.dumps({"jsonrpc": "2.0", "id": request, "result": result}), flush=True)
 
 
 def again() -> str:
     """Return the command that installs this package and what it needs again, the way it was installed."""
+    from importlib.util import find_spec
+
     folders = sys.prefix.replace("\\", "/").split("/")
     if "pipx" in folders:
         return f"pipx reinstall {NAME}"
     if "uv" in folders and "tools" in folders:
         return f"uv tool install --reinstall {_source()}"
+    if find_spec("pip") is None:  # an environment that uv made
+        return f"uv pip install --python {sys.executable} --reinstall {_source()}"
     return f"{sys.executable} -m pip install --force-reinstall {_source()}"
 
 

@@ -86,6 +86,10 @@ class Unavailable(MemoryAnchorError):
     """A needed part is not available now: the engine, the store's server, a model."""
 
 
+class BrokenInstallation(Unavailable, ImportError):
+    """A part of this installation is missing or damaged; the message has the command that mends it."""
+
+
 class DiskFull(MemoryAnchorError):
     """Free space is below the reserve; nothing was written."""
 

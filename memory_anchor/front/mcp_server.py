@@ -181,8 +181,8 @@ class _Front:
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:
-            log_bug(f"tool {name[:80]}", bug)
-            return _result(f"Error executing tool {name[:80]}", code=report(bug).code)
+            why = log_bug(f"tool {name[:80]}", bug)
+            return _result(why or f"Error executing tool {name[:80]}", code=report(bug).code)
 
     def _variant(self, context: Context, actor: Actor) -> str:
         """Return the recall variant of a call over HTTP, "" for any other. Raises BadInput: no such variant."""
@@ -277,8 +277,8 @@ class _Front:
             except MemoryAnchorError as error:
                 raise MCPError(code=_protocol_code(error), message=str(error), data=report(error).code) from error
             except Exception as bug:
-                log_bug(what, bug)
-                raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"Error reading {what}") from bug
+                why = log_bug(what, bug)
+                raise MCPError(code=mcp_types.INTERNAL_ERROR, message=why or f"Error reading {what}") from bug
 
         return await self._in_thread(work)
 

@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import suppress
 
+from memory_anchor.base import installation
 from memory_anchor.runtime import env_names, environment, handshake, launch, wire
 from memory_anchor.runtime.relay import INVALID_REQUEST, Relay, error_line
 
@@ -212,13 +213,14 @@ class Bridge:
             self._started_at, self._started_epoch = now, time.time()
             self._launch(now)
             return
-        launch.reap()
         waited = now - self._started_at
-        reason, may_pass = wire.read_failure(self.data, after=self._started_epoch)
+        reason, may_pass = launch.failure(self.data, after=self._started_epoch)
+        if not reason and now >= self._start_again:
+            reason, may_pass = installation.lacking(), False
         if reason:
             self._failed(now, reason, may_pass=may_pass)
-        elif waited > START_WAIT_S:
-            self._failed(now, f"it did not start within {START_WAIT_S:.0f} s; see {self.data}/logs")
+        elif waited > START_WAIT_S:  # a client waits 30 s for an answer
+            self._failed(now, f"it did not start within {START_WAIT_S:.0f} s; see {self.data}/logs", may_pass=False)
         elif now >= self._start_again:
             self._launch(now)
         else:

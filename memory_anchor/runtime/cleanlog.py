@@ -11,6 +11,8 @@ import traceback
 from types import TracebackType
 from typing import TypeAlias
 
+from memory_anchor.base.installation import damage
+
 LINE_CHARS = 16_000
 """Of one record, with its traceback."""
 
@@ -37,8 +39,12 @@ class CleanFormatter(logging.Formatter):
         return f"{getattr(ei[0], '__name__', 'an exception')}{where}"
 
 
-def log_bug(what: str, bug: BaseException) -> None:
-    """Log where it happened, without its message, which may quote a memory."""
+def log_bug(what: str, bug: BaseException) -> str:
+    """Log where it happened, without its message, which may quote a memory; return what may be said of it.
+
+    That is "", or where the installation is damaged, the command that mends it.
+    """
     frames = traceback.extract_tb(bug.__traceback__)
     at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
     logging.getLogger("memory_anchor.front").error("%s failed: %s at %s", what, type(bug).__name__, at)
+    return damage(bug)

@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from memory_anchor.base.installation import lacking
 from memory_anchor.base.json_values import whole
 from memory_anchor.domain.errors import MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.runtime import environment, launch, wire
@@ -66,13 +67,13 @@ def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = Tru
     make_backend: builds what is served once the lock is held; what is heavy is imported there.
     """
     data = Path(wire.data_dir(os.environ))
-    if detach and hasattr(os, "fork") and os.fork():
-        os._exit(0)  # the parent: the bridge reaps it, and the engine is nobody's child
     os.umask(0o077)
     run = Path(wire.run_dir(str(data)))
     try:
+        if detach and hasattr(os, "fork") and os.fork():
+            os._exit(0)  # the parent: the bridge reaps it, and the engine is nobody's child
         lock = lock_for_engine(data)
-    except MemoryAnchorError as error:
+    except (MemoryAnchorError, OSError) as error:
         write_failure(run, error)
         return 1
     if lock is None:
@@ -341,9 +342,9 @@ def start(data: Path, env: Mapping[str, str], *, wait_s: float = START_WAIT_S) -
         raise Unavailable(f"the engine cannot be started: {error.strerror} ({error.filename})") from error
     until = time.monotonic() + wait_s
     while status(data) is None:
-        reason = wire.read_failure(str(data), after=began)[0]
-        if reason or time.monotonic() > until:
-            raise Unavailable(f"the engine did not start: {reason or f'not within {wait_s:g} s; see {data}/logs'}")
+        late = f"not within {wait_s:g} s; see {data}/logs" if time.monotonic() > until else ""
+        if reason := launch.failure(str(data), after=began)[0] or (late and lacking()) or late:
+            raise Unavailable(f"the engine did not start: {reason}")
         time.sleep(LOCK_PAUSE_S)
     launch.reap()
     return True

@@ -15,12 +15,16 @@ from memory_anchor.runtime import environment, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping, Sequence
 
 NOT_INHERITED_PREFIXES = ("CLAUDE", "CODEX", "GEMINI_CLI", "CURSOR", "VSCODE", environment.PREFIX)
 STDERR_LOG = "engine-stderr.log"
 MAX_STDERR_BYTES = 256 * 1024
+STDERR_TAIL_BYTES = 2_000
 SIGKILL = 9
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""Engines started here that are not nobody's children yet."""
 PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 
 
@@ -69,17 +73,34 @@ def start(data: str, env: Mapping[str, str], command: Sequence[str] | None = Non
         os.close(fd)
     if sys.platform == "win32":
         child.returncode = 0  # it lives on by itself; without this the interpreter warns at exit
+    else:
+        _STARTED.append(child)
 
 
-def reap() -> None:
-    """Wait for the parent processes of engines started here, so that none stays a zombie."""
-    if sys.platform == "win32":
-        return
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
+def reap() -> int:
+    """Return the exit code of an engine started here that failed before it was nobody's child; 0: none did.
+
+    Nothing stays a zombie.
+    """
+    codes = [code for child in list(_STARTED) if (code := child.poll()) is not None]
+    _STARTED[:] = [child for child in _STARTED if child.returncode is None]
+    return max(codes, default=0)
+
+
+def failure(data: str, *, after: float) -> tuple[str, bool]:
+    """Return why no engine could start later than `after` (epoch seconds), else "", and whether it may pass.
+
+    An engine writes its reason as soon as its modules are loaded; what ends before that lacks one of them.
+    """
+    code = reap()
+    reason, may_pass = wire.read_failure(data, after=after)
+    if reason or code <= 0:
+        return reason, may_pass
+    from memory_anchor.base.installation import sentence
+
+    with open(os.path.join(data, "logs", STDERR_LOG), "rb") as file:  # noqa: PTH118, PTH123
+        file.seek(-min(STDERR_TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        return sentence(file.read().decode(errors="replace").strip().rpartition("\n")[2]), False
 
 
 def kill(pid: int) -> bool:

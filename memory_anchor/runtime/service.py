@@ -335,8 +335,8 @@ class Service:
         except MemoryAnchorError as error:
             return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
         except Exception as bug:
-            log_bug(f"a {event[:SHOWN]} hook", bug)
-            reason = f"a bug ended this hook ({type(bug).__name__}); see the engine's log"
+            why = log_bug(f"a {event[:SHOWN]} hook", bug)
+            reason = why or f"a bug ended this hook ({type(bug).__name__}); see the engine's log"
             return {"anchor": wire.WIRE, "ok": False, "error": reason}
         return {"anchor": wire.WIRE, "ok": True, "text": text}
 
@@ -400,8 +400,8 @@ class Service:
         except MemoryAnchorError as error:
             return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": str(error)}}
         except Exception as error:
-            log_bug("a call", error)
-            reason = f"a bug ended this call ({type(error).__name__}); see the engine's log"
+            why = log_bug("a call", error)
+            reason = why or f"a bug ended this call ({type(error).__name__}); see the engine's log"
             return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": reason}}
         return {"anchor": wire.WIRE, "result": result}
 
@@ -423,8 +423,8 @@ class Service:
             if isinstance(error, MemoryAnchorError):
                 reason = str(error)
             else:
-                log_bug("serving a connection", error)
-                reason = f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
+                why = f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
+                reason = log_bug("serving a connection", error) or why
             await _say(writer, {"anchor": wire.WIRE, "refused": reason})
             return
         connection = Connection(preamble, writer)

@@ -6,24 +6,30 @@
 | what only the engine needs is gone | works in its own process | as above; it waits for no engine that cannot start |
 | the bundled model is cut short | searches by words, and says what mends it | works |
 | the command was moved, or its interpreter upgraded | the shell's own words | its shell says what mends it |
+
+An agent connects whatever is gone and gets the sentence, by its first call or as instructions, while it still waits;
+the hooks that ask its server get nothing to show. A program gets `BrokenInstallation`, which is an ImportError, too.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from labs import until
 
+from memory_anchor.domain.errors import BrokenInstallation, MemoryAnchorError
 from memory_anchor.front.clients import places
-from memory_anchor.runtime import wire
+from memory_anchor.runtime import engine, wire
 
 PACKAGE = Path(__file__).parents[2] / "memory_anchor"
 SENTENCE = re.compile(
@@ -39,6 +45,29 @@ sys.meta_path.insert(0, Gone())
 """
 
 
+CLIENT_WAITS_S = 30
+"""For an answer to its first call."""
+
+
+class Agent(NamedTuple):
+    """What an agent heard: answer by the number of its request, and the server's stderr."""
+
+    answers: Mapping[int, Mapping[str, Any]]
+    stderr: str
+
+    @property
+    def works(self) -> bool:
+        return not self.answers[2].get("error") and not self.answers[2]["result"].get("isError")
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether it reads what mends its memory, and none of its client's hooks fails."""
+        instructions = self.answers[0]["result"]["instructions"]
+        called = json.dumps(self.answers[2], ensure_ascii=False)
+        silent = self.answers[3]["result"]["content"] == []
+        return silent and bool(SENTENCE.search(called) or SENTENCE.search(instructions))
+
+
 def without(name: str) -> Callable[[Path], object]:
     return lambda root: (root / "sitecustomize.py").write_text(WITHOUT % name, encoding="utf-8")
 
@@ -51,12 +80,41 @@ def cut(name: str) -> Callable[[Path], object]:
     return lambda root: os.truncate(root / "memory_anchor" / name, (root / "memory_anchor" / name).stat().st_size // 2)
 
 
+def emptied(name: str) -> Callable[[Path], object]:
+    return lambda root: os.truncate(root / "memory_anchor" / name, 0)
+
+
+def whole(_: Path) -> None:
+    """Break nothing yet."""
+
+
+def modules() -> list[str]:
+    """Return each file of the package with code, as its name below it; not what the shell starts, nor empty ones."""
+    return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if path.name[:2] != "__")
+
+
+RECORD = "".join(
+    f"{path.relative_to(PACKAGE.parent).as_posix()},,{path.stat().st_size}\n"
+    for path in PACKAGE.rglob("*")
+    if path.is_file() and path.suffix != ".pyc"
+)
+"""The installer's list of files: name, hash, size."""
+SAMPLE, PARTS = 80, 8
+SPEAKS = ("base/installation.py", "domain/errors.py")
+"""Without them a program gets the sentence as the plain ImportError that ours is too, and without the first an agent's
+server only prints it and ends."""
+
+
 class Broken:
     """A copy of the package, broken, in front of the installed one."""
 
     def __init__(self, root: Path, breaks: Callable[[Path], object], **env: str) -> None:
         shutil.copytree(PACKAGE, root / "memory_anchor", ignore=shutil.ignore_patterns("__pycache__"))
         breaks(root)
+        listed = root / "memory_anchor-0.1.0.dist-info"
+        listed.mkdir()
+        (listed / "METADATA").write_text("Metadata-Version: 2.1\nName: memory-anchor\nVersion: 0.1.0\n")
+        (listed / "RECORD").write_text(RECORD)
         (root / "user").mkdir()
         kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
         self.home = root / "user"
@@ -69,6 +127,35 @@ class Broken:
             [sys.executable, "-m", "memory_anchor", *words],
             env=self.env, cwd=self.home, input=given, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
+
+    def agent(self) -> Agent:
+        """Return what an agent hears: it opens a session, asks, a hook of its client asks, and it leaves."""
+        opens = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        asks: dict[str, object] = {"name": "search_memory", "arguments": {"query": "deploy"}}
+        hook: dict[str, object] = {"name": wire.HOOK_TOOL, "arguments": {"event": "PreToolUse", "session": "s"}}
+        said = [("initialize", opens), ("tools/list", {}), ("tools/call", asks), ("tools/call", hook)]
+        lines = [
+            json.dumps({"jsonrpc": "2.0", "id": n, "method": method, "params": params})
+            for n, (method, params) in enumerate(said)
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "memory_anchor", "mcp"],
+            env=self.env, cwd=self.home, input="\n".join(lines) + "\n", capture_output=True, text=True,
+            timeout=CLIENT_WAITS_S,
+        )  # fmt: skip
+        return Agent({answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}, done.stderr)
+
+    def program(self) -> subprocess.CompletedProcess[str]:
+        """Run a program that imports the library and asks it."""
+        code = "from memory_anchor import Memory\nwith Memory('p') as memory:\n    print(len(memory.search('deploy')))"
+        return subprocess.run(
+            [sys.executable, "-c", code], env=self.env, cwd=self.home, capture_output=True, text=True, timeout=120
+        )
+
+    def end(self) -> None:
+        """End the engine that an agent started, if any, with its memory."""
+        engine.stop(Path(self.env["MEMORY_ANCHOR_DATA_DIR"]), wait_s=0)
+        shutil.rmtree(self.env["MEMORY_ANCHOR_DATA_DIR"], ignore_errors=True)
 
     def failed(self) -> bool:
         """Return whether an engine has said it: a hook on a busy machine may have stopped waiting before."""
@@ -103,6 +190,70 @@ def test_a_broken_installation_says_in_one_sentence_what_mends_it(
     assert (search.returncode, bool(SENTENCE.search(search.stderr))) == ((0, False) if works else (1, True)), said
     assert (start.returncode, start.stdout, stop.returncode, stop.stdout) == (0, "", 0, ""), said
     assert SENTENCE.search(start.stderr) or until(broken.failed, "the engine says why it could not start"), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        pytest.param(removed("front/engine.py"), id="the engine is gone"),
+        pytest.param(emptied("front/engine.py"), id="the engine was cut to nothing"),
+        pytest.param(removed("runtime/state_file.py"), id="what an engine says why with is gone"),
+        pytest.param(removed("recall/search.py"), id="a module of the memory is gone"),
+        pytest.param(removed("runtime/wire.py"), id="a module of the bridge is gone"),
+        pytest.param(cut("runtime/relay.py"), id="a module of the bridge was cut short"),
+        pytest.param(without("pydantic"), id="a package is gone"),
+    ],
+)
+def test_an_agent_of_a_broken_installation_connects_and_is_told_what_mends_it(
+    tmp_path: Path, breaks: Callable[[Path], object]
+) -> None:
+    """Rule installation: within a client's wait, and without a hook that its client shows as failed."""
+    agent = Broken(tmp_path, breaks).agent()
+
+    assert agent.is_told, agent
+
+
+@pytest.mark.parametrize("name", ["extensions/library/memory.py", "extensions/library/doors.py", "recall/search.py"])
+def test_a_program_with_a_broken_installation_gets_our_error(tmp_path: Path, name: str) -> None:
+    """Rule installation: at the import or at the first call; it is an ImportError too."""
+    done = Broken(tmp_path, removed(name)).program()
+
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("memory_anchor.domain.errors.BrokenInstallation: ") and SENTENCE.search(said)
+    assert issubclass(BrokenInstallation, ImportError)
+    assert issubclass(BrokenInstallation, MemoryAnchorError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whichever_module_is_gone_every_door_works_or_says_what_mends_it(tmp_path: Path, part: int) -> None:
+    """Rule installation: an agent, a command, a program and a hook, for a sample of modules and each that starts us."""
+    broken = Broken(tmp_path, whole)
+    chosen = [
+        name for name in modules() if name.startswith(("runtime/", "base/i", "base/j", "domain/e", "front/engine"))
+    ]
+    chosen += [name for name in modules() if name not in chosen][::SAMPLE]
+    for name in chosen[part::PARTS]:
+        file = tmp_path / "memory_anchor" / name
+        content = file.read_bytes()
+        file.unlink()
+        try:
+            hook, command = broken.run("hook", "Stop"), broken.run("list")
+            broken.end()
+            program = broken.program()
+            assert (hook.returncode, hook.stdout, "Traceback" in hook.stderr) == (0, "", False), (name, hook)
+            assert command.returncode == 0 or SENTENCE.search(command.stderr), (name, command)
+            assert "Traceback" not in command.stderr, (name, command)
+            assert program.returncode == 0 or SENTENCE.search(program.stderr), (name, program)
+            ours = "ImportError: " if name in SPEAKS else "errors.BrokenInstallation: "
+            assert program.returncode == 0 or ours in program.stderr, (name, program)
+            agent = broken.agent()
+            alone = name == SPEAKS[0] and SENTENCE.search(agent.stderr)
+            assert alone or agent.works or agent.is_told, (name, agent)
+        finally:
+            broken.end()
+            file.write_bytes(content)
 
 
 @pytest.mark.slow

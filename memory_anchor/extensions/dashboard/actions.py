@@ -101,7 +101,7 @@ def ask(name: str, /, *, human: Signer | None = None, **given: Json) -> Record:
 
 def wake() -> Record:
     """Return the engine's status, after starting one where none runs. Raises Unavailable."""
-    data, until = link.data_dir(), time.monotonic() + WAKE_S
+    data, began, until = link.data_dir(), time.time(), time.monotonic() + WAKE_S
     status = engine.status(data)
     if status is None:
         try:
@@ -111,7 +111,8 @@ def wake() -> Record:
             raise Unavailable(why) from error
     while status is None:
         time.sleep(WAKE_PAUSE_S)
-        launch.reap()
+        if reason := launch.failure(str(data), after=began)[0]:
+            raise Unavailable(f"no engine could be started: {reason}")
         try:
             status = engine.status(data)
         except Unavailable:  # still loading, on a busy machine

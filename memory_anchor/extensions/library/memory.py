@@ -13,7 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
-from memory_anchor.base.json_values import Json, records
+from memory_anchor.base.installation import reported
+from memory_anchor.base.json_values import Json, Record, records
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.extensions.library.answers import (
     ApprovedRules,
@@ -101,7 +102,7 @@ class Memory:
             replaces=replaces,
             request_id=request_id,
         )
-        return Written.of(self._door.call("add", given, who))
+        return Written.of(self._call("add", given, who))
 
     def log(
         self,
@@ -134,19 +135,19 @@ class Memory:
             files=_names(files),
             request_id=request_id,
         )
-        return Written.of(self._door.call("log", given, caller))
+        return Written.of(self._call("log", given, caller))
 
     def remember(
         self, messages: Sequence[Mapping[str, object]], *, only: str = "", **whose: Unpack[Whose]
     ) -> list[Written]:
         """Keep what is worth it of a conversation. messages: {role, content} in order. only: `user_facts`."""
         given = _given(messages=[_plain(message) for message in messages], only=only)
-        answer = self._door.call("remember", given, self._for(whose))
+        answer = self._call("remember", given, self._for(whose))
         return [Written.of(outcome) for outcome in records(answer["outcomes"])]
 
     def forget(self, id: str, *, reason: str = "", **whose: Unpack[Whose]) -> Written:
         """Archive a memory: no search finds it any more, and a human can restore it."""
-        return Written.of(self._door.call("forget", _given(id=id, reason=reason), self._for(whose)))
+        return Written.of(self._call("forget", _given(id=id, reason=reason), self._for(whose)))
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -176,7 +177,7 @@ class Memory:
             as_of=_time(as_of),
             include_pending=include_pending,
         )
-        return Found.of(self._door.call("search", given, self._for(whose)))
+        return Found.of(self._call("search", given, self._for(whose)))
 
     def events(
         self,
@@ -191,7 +192,7 @@ class Memory:
     ) -> Memories:
         """Return events of a time range, newest first, or best first with a query."""
         given = _given(start=_time(start), end=_time(end), query=query, where=where, who=_names(who), limit=limit)
-        answer = self._door.call("events", given, self._for(whose))
+        answer = self._call("events", given, self._for(whose))
         return [StoredMemory.of(event) for event in records(answer["events"])]
 
     def list(
@@ -206,25 +207,25 @@ class Memory:
     ) -> Memories:
         """Return memories, newest first."""
         given = _given(layer=layer, type=type, status=status, tag=tag, limit=limit)
-        answer = self._door.call("list", given, self._for(whose))
+        answer = self._call("list", given, self._for(whose))
         return [StoredMemory.of(memory) for memory in records(answer["memories"])]
 
     def get(self, id: str, **whose: Unpack[Whose]) -> StoredMemory:
         """Return one memory. Raises NotFound: there is none that the caller may read."""
-        return StoredMemory.of(self._door.call("get", {"id": id}, self._for(whose)))
+        return StoredMemory.of(self._call("get", {"id": id}, self._for(whose)))
 
     def history(self, id: str, **whose: Unpack[Whose]) -> Memories:
         """Return every version of a memory, oldest first."""
-        answer = self._door.call("history", {"id": id}, self._for(whose))
+        answer = self._call("history", {"id": id}, self._for(whose))
         return [StoredMemory.of(version) for version in records(answer["versions"])]
 
     def context(self, task: str, *, budget: int | None = None, **whose: Unpack[Whose]) -> TaskContext:
         """Return what a task needs to know, as one text for a prompt. budget: in tokens."""
-        return TaskContext.of(self._door.call("context", _given(task=task, budget_tokens=budget), self._for(whose)))
+        return TaskContext.of(self._call("context", _given(task=task, budget_tokens=budget), self._for(whose)))
 
     def constitution(self, **whose: Unpack[Whose]) -> ApprovedRules:
         """Return the rules that humans approved (L0)."""
-        return ApprovedRules.of(self._door.call("constitution", {}, self._for(whose)))
+        return ApprovedRules.of(self._call("constitution", {}, self._for(whose)))
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -239,6 +240,10 @@ class Memory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _call(self, name: str, arguments: Record, who: Who) -> Record:
+        with reported():
+            return self._door.call(name, arguments, who)
 
     def _for(self, whose: Whose) -> Who:
         if unknown := [name for name in whose if name not in Whose.__annotations__]:

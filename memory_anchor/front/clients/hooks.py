@@ -102,7 +102,7 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Record, *, un
                 began = time.time()
                 launch.start(data, os.environ)
                 until += max(0.0, COLD_WAIT_S - WAIT_S[event])
-            elif reason := wire.read_failure(data, after=began)[0]:
+            elif reason := launch.failure(data, after=began)[0]:
                 raise ConnectionError(reason) from None
             time.sleep(RETRY_S)
             continue
