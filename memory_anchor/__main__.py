@@ -5,6 +5,7 @@ An agent waits for these two: typer, pydantic and the memory itself would cost t
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -52,13 +53,13 @@ def _run(command: str, rest: list[str]) -> int:
         return hook(rest[0])
     from memory_anchor.front.cli.spinner import Spinner
     from memory_anchor.front.cli.typing_ahead import hide_typing
-    from memory_anchor.runtime.threads import no_plugins, one_for_algebra
+    from memory_anchor.runtime.threads import no_plugins, one_for_algebra, uncollected
 
     one_for_algebra()
     no_plugins()
     hide_typing(sys.argv[1:])
     try:
-        with Spinner("loading"):
+        with Spinner("loading"), uncollected():
             from memory_anchor.front.cli.app import command_line
 
             app = command_line(command)
@@ -66,6 +67,8 @@ def _run(command: str, rest: list[str]) -> int:
     except KeyboardInterrupt:  # before a command began, which says itself how far it is
         sys.stderr.write("stopped before anything was done\n")
         return 130
+    finally:
+        gc.freeze()  # what is loaded goes with the process; its end would look through all of it
     return 0
 
 

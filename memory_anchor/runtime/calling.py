@@ -6,7 +6,6 @@ Commands and the library ask through this; a bridge has a connection of its own.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Record, record
@@ -41,7 +40,11 @@ def ask_once(data: Path, caller: wire.Preamble, name: str, arguments: Record) ->
 
     Raises ConnectionResetError: it ended before it answered. Raises our errors, as the engine reported them.
     """
-    from memory_anchor.runtime.engine import status
+
+    def alive() -> object:
+        from memory_anchor.runtime.engine import status
+
+        return status(data)
 
     try:
         answer = wire.ask(
@@ -49,7 +52,7 @@ def ask_once(data: Path, caller: wire.Preamble, name: str, arguments: Record) ->
             "call",
             caller,
             timeout_s=CALL_TIMEOUT_S,
-            alive=partial(status, data),
+            alive=alive,
             name=name,
             arguments=dict(arguments),
         )

@@ -7,7 +7,13 @@ thread. Rejected: threadpoolctl, since an environment variable works before the 
 
 from __future__ import annotations
 
+import gc
 import os
+from contextlib import contextmanager
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALGEBRA = ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 """What numpy's wheels read, once, when numpy is imported: OpenBLAS (Linux, Windows), Accelerate (macOS)."""
@@ -22,3 +28,13 @@ def one_for_algebra() -> None:
 def no_plugins() -> None:
     """Let pydantic look for no plugins: it reads the metadata of every package for that, 10 ms of each command."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let nothing look for cycles while modules load: all that they make stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

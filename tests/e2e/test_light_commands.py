@@ -16,7 +16,7 @@ HEAVY = re.compile(
     r"|memory_anchor\.(?:recall|ingest|use_cases|process\.wiring|language\.(?:safety|terms|words)\w*))(?:\.|$)"
 )
 STORES = re.compile(
-    r"(sqlite3|cryptography|yaml|memory_anchor\.(?:settings|store|identity|layers|admin|upkeep|process))(?:\.|$)"
+    r"(sqlite3|cryptography|yaml|pydantic\w*|rich|memory_anchor\.domain\.(?:model|requests)|memory_anchor\.(?:settings|store|identity|layers|admin|upkeep|process))(?:\.|$)"
 )
 """What a command that asks an engine, and nothing else, does without as well."""
 ASKING = (

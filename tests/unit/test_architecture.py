@@ -59,7 +59,7 @@ USE_ADAPTERS = {*RANKS[: RANKS.index("admin") + 1], "store"}
 """Rooms that may import an adapter; the store writes payloads as the engines do."""
 BUDGETS: dict[str, int] = {
     "__init__": 32,
-    "__main__": 99,
+    "__main__": 102,
     "adapters": 5956,
     "admin": 2518,
     "base": 2042,
@@ -76,9 +76,9 @@ BUDGETS: dict[str, int] = {
     "extensions.more_agents": 733,
     "extensions.prompts": 1300,
     "extensions.service": 3547,
-    "extensions.sessions": 2997,
+    "extensions.sessions": 3003,
     "extensions.transfer": 2150,
-    "front": 9214,
+    "front": 9315,
     "hooks": 1244,
     "identity": 3712,
     "ingest": 4558,
@@ -87,7 +87,7 @@ BUDGETS: dict[str, int] = {
     "layers": 1248,
     "process": 987,
     "recall": 6258,
-    "runtime": 4302,
+    "runtime": 4321,
     "settings": 518,
     "store": 3477,
     "testing": 195,
@@ -109,7 +109,7 @@ UNTYPED: dict[str, int] = {
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
-FOR_ONE_ALONE = 29
+FOR_ONE_ALONE = 31
 """Files that one other file alone imports, at most."""
 STATE_IMPORTANCE = (
     "adapters/payload.py",
@@ -412,7 +412,7 @@ BESIDE_THE_DOOR = {
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
     *(f"front/cli/{name}.py" for name in ("config", "keep", "constitution", "link", "init")),
     *(f"front/cli/{name}.py" for name in ("passphrase", "care", "linking", "output")),
-    "front/cli/memories.py",
+    "front/cli/observations.py",
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""
 SMALL_THINGS = {

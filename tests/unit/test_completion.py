@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
+import make_commands
 import pytest
 from human_seat import Seat
 from typer.testing import Result
@@ -20,7 +21,8 @@ from memory_anchor.extensions.knowledge import commands as knowledge
 from memory_anchor.extensions.lorebook import commands as lorebooks
 from memory_anchor.extensions.transfer import commands as moving
 from memory_anchor.front.cli import care, memories
-from memory_anchor.front.cli.completing import _inner, for_annotation
+from memory_anchor.front.cli.guide import packaged
+from memory_anchor.front.table import ROWS
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -106,12 +108,14 @@ def test_every_enumeration_of_a_generated_command_is_completed() -> None:
     seen = 0
     for command in (*memories.COMMANDS, *care.COMMANDS, *care.JOBS, *knowledge.COMMANDS, *lorebooks.COMMANDS):
         for _, name in command._fields():
-            annotation = command.request.model_fields[name].annotation
-            kinds = [kind for kind in _inner(annotation) if isinstance(kind, type) and issubclass(kind, Enum)]
+            annotation = ROWS[command.call_name].request.model_fields[name].annotation
+            kinds = [
+                kind for kind in make_commands.kinds_in(annotation) if isinstance(kind, type) and issubclass(kind, Enum)
+            ]
             if kinds:
                 seen += 1
-                completes = for_annotation(annotation)
-                assert completes is not None and {str(word.value) for word in kinds[0]} <= {v for v, _ in completes("")}
+                told = packaged("options")[command.call_name]["fields"][name]
+                assert {str(word.value) for word in kinds[0]} <= set(told["words"])
     assert seen >= 8
     assert moving.TOOL_NAMES
 

@@ -21,6 +21,7 @@ from memory_anchor.front.cli import care, guide, memories
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.cli.shorthand import parse_time
+from memory_anchor.front.table import ROWS
 
 NAME = "memory-anchor"
 ENDLESS = {"dashboard", "hook", "mcp", "serve", "statusline"}
@@ -59,7 +60,7 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("path", [*commands()])
 def test_every_commands_help_has_two_examples_that_can_be_typed(path: str) -> None:
     """Rule cli.examples: help shows them as they are typed, the parser takes them, so does the request behind it."""
-    entry = guide.table()[path]
+    entry = guide.packaged("guide")[path]
     help_text = CliRunner().invoke(app, [*path.split(), "--help"], env={"COLUMNS": "200"}).stdout
 
     assert len(set(entry["examples"])) >= 2
@@ -75,28 +76,29 @@ def check_request(command: Command, values: dict[str, Any]) -> None:
     """Hold the fields that a command line gives against the request's own types and bounds."""
     fields = {option: field for option, field in command._fields() if values.get(option) not in (None, [], (), "")}
     arguments = {field: values[option] for option, field in fields.items()}
-    for name, kind in command.request.model_fields.items():
+    model = ROWS[command.call_name].request
+    for name, kind in model.model_fields.items():
         if name in arguments and "Moment" in str(kind.annotation):
             arguments[name] = parse_time(name, str(arguments[name]))
     filled: dict[str, Any] = {"content": "x", "messages": [], "on": True}
-    required = {name for name, field in command.request.model_fields.items() if field.is_required()}
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
     missing = required - arguments.keys()
-    request: BaseRequest = command.request.model_validate(arguments | {name: filled[name] for name in missing})
+    request: BaseRequest = model.model_validate(arguments | {name: filled[name] for name in missing})
     assert request is not None
 
 
 def test_the_table_names_every_command_and_no_other() -> None:
     """Rule cli.examples: a command that goes takes its line along."""
-    assert set(guide.table()) == set(commands())
-    assert {path for path, entry in guide.table().items() if "next" not in entry} == ENDLESS
+    assert set(guide.packaged("guide")) == set(commands())
+    assert {path for path, entry in guide.packaged("guide").items() if "next" not in entry} == ENDLESS
 
 
 @pytest.mark.parametrize("path", sorted(set(commands()) - ENDLESS))
 def test_what_comes_next_can_be_typed_too(path: str) -> None:
     """Rule cli.next: another command than this one, in a form that the parser takes."""
-    follows = guide.table()[path]["next"].replace("{id}", "1m83pvrpgtsjv")
+    follows = guide.packaged("guide")[path]["next"].replace("{id}", "1m83pvrpgtsjv")
     command, _ = parsed(f"{NAME}{follows.removeprefix(NAME)}")
-    assert follows.startswith(f"{NAME} ") and (command != path or "{id}" in guide.table()[path]["next"])
+    assert follows.startswith(f"{NAME} ") and (command != path or "{id}" in guide.packaged("guide")[path]["next"])
 
 
 @pytest.mark.slow

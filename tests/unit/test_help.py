@@ -6,12 +6,19 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Annotated, Any
 
+import make_commands
 import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from memory_anchor.extensions import installed
-from memory_anchor.front.cli.app import MODULES, MORE, PANELS, app, command_line
+from memory_anchor.front.cli.app import MODULES, MORE, PANELS, PlainValues, app, command_line
 
 FIRST = [name for names in PANELS.values() for name in names]
 
@@ -93,10 +100,58 @@ def test_a_command_line_imports_no_machinery_before_a_command_runs(word: str) ->
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     rooms = ("ingest", "recall", "process", "store", "identity", "use_cases", "admin", "upkeep", "layers")
-    heavy = ("numpy", "qdrant", "sqlite3", "cryptography", "mcp", "fastapi", "ssl", "asyncio", "memory_anchor.settings")
+    heavy = (
+        "pydantic",
+        "rich.",
+        "tomllib",
+        "numpy",
+        "qdrant",
+        "sqlite3",
+        "cryptography",
+        "mcp",
+        "fastapi",
+        "ssl",
+        "asyncio",
+        "memory_anchor.settings",
+    )
     heavy += (
         *(f"memory_anchor.{room}." for room in rooms),
         "memory_anchor.language.safety",
         "memory_anchor.language.terms",
     )
     assert [name for name in loaded if name.startswith(heavy)] == []
+
+
+def test_what_commands_are_packaged_with_is_what_the_requests_say() -> None:
+    """Rule once: options are made from the requests; `scripts/make_commands.py` renews the file."""
+    assert json.loads(make_commands.PACKAGED.read_text("utf-8")) == make_commands.packaged()
+
+
+WORDS = (
+    st.sampled_from(["", "-", "5", "05", "-5", "5.0", " 5", "٥", "x", "~", "/", "/nowhere", "\udcff", "true"])
+    | st.text()
+)
+
+
+@given(st.sampled_from([str, int, float, bool, Path, list[str]]), WORDS | st.none())
+def test_a_plain_value_is_read_as_pydantic_reads_it(kind: Any, word: str | None) -> None:
+    """Rule command line: what pydantic is not loaded for comes out as it would with it, refusals too."""
+    made = typer.Typer()
+
+    @made.command()
+    def command(value: Annotated[Any, typer.Option()] = None) -> None: ...
+
+    command.__annotations__["value"] = Annotated[kind | None, typer.Option()]
+    parameter = get_command(made).params[0]
+    own = type(parameter).get_runtime_param(parameter)
+    if kind == list[str] and word is not None:
+        word = (word, word)
+
+    def read(by: Any) -> Any:
+        try:
+            value = by.coerce(word, param=parameter, ctx=None)
+            return list(value) if isinstance(value, tuple) else value
+        except typer.BadParameter as error:
+            return error.message
+
+    assert read(PlainValues(parameter)) == read(own)

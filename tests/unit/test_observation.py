@@ -7,7 +7,7 @@ import pytest
 
 from memory_anchor.domain.errors import BadInput, Refused
 from memory_anchor.domain.model import Actor, Scope
-from memory_anchor.front.cli.memories import Observation, observation_schema
+from memory_anchor.front.cli.observations import Observation, observation_schema
 from memory_anchor.testing import ephemeral_core
 
 TEMPLATE = Path(__file__).parents[2] / ".ai" / "operations" / "templates" / "observation.json"
@@ -30,7 +30,7 @@ EVENT = {**BUGFIX, "type": "event", "layer": "session", "when": "2025-12-15T14:0
 
 
 def test_the_template_is_what_the_model_says():
-    """What `python -m memory_anchor.front.cli.memories` prints is the template in `.ai/operations/templates`."""
+    """What `python -m memory_anchor.front.cli.observations` prints is the template in `.ai/operations/templates`."""
     assert json.loads(TEMPLATE.read_text(encoding="utf-8")) == observation_schema()
 
 

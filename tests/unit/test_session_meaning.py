@@ -13,8 +13,8 @@ from memory_anchor.base.quarantine import Quarantine
 from memory_anchor.domain.errors import Unavailable
 from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.meaning import EMBEDDED_AT_ONCE, PIECE, PassageVectors
+from memory_anchor.extensions.sessions.names import FILE
 from memory_anchor.extensions.sessions.search import search
-from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.extensions.sessions.use_cases import SessionArchive
 from memory_anchor.settings import EmbedderSettings, Settings
 from memory_anchor.testing import HashEmbedder, ephemeral_core

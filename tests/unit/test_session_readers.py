@@ -11,7 +11,7 @@ import pytest
 from sessionkit import Machine
 
 from memory_anchor.extensions.sessions.agents import StoreReader, reader
-from memory_anchor.extensions.sessions.settings import AGENTS
+from memory_anchor.extensions.sessions.names import AGENTS
 from memory_anchor.extensions.sessions.steps import Facts, TranscriptStep
 
 AT = "2026-03-02T09:01:00Z"

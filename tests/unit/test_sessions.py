@@ -16,9 +16,9 @@ from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.sessions import reading
 from memory_anchor.extensions.sessions.agents import find
 from memory_anchor.extensions.sessions.archive import SessionsFile
+from memory_anchor.extensions.sessions.names import FILE
 from memory_anchor.extensions.sessions.readers import claude_code
 from memory_anchor.extensions.sessions.reading import FILE_BYTES_MAX, look
-from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import human_of, signed_call
 

@@ -31,9 +31,9 @@ def test_a_list_fits_its_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, col
     """N10: at 60 columns the text had a column of two signs."""
     said = "We use uv, not pip, for environments; 部署在星期四，由李雷负责，回滚由韩梅梅负责"
     run("add", said)
-    monkeypatch.setattr(output.out, "_width", columns)
-    monkeypatch.setattr(output.out, "_height", 30)
-    monkeypatch.setattr(output.out, "_force_terminal", True)
+    monkeypatch.setattr(output.out.console, "_width", columns)
+    monkeypatch.setattr(output.out.console, "_height", 30)
+    monkeypatch.setattr(output.out.console, "_force_terminal", True)
     lines = run("list").stdout.splitlines()
     assert all(cell_len(Text.from_ansi(line).plain) <= columns for line in lines)
     assert len(lines) <= 4 and said[:17] in "".join(lines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import io
 import json
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from rich import markup
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,9 +25,10 @@ from typer.testing import CliRunner, Result
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.base.terminal import visible, visible_json, visible_lines
 from memory_anchor.domain.model import ProposalAction
-from memory_anchor.front.cli import care, constitution, output
+from memory_anchor.front.cli import care, constitution, drawing
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.cli.output import Terminal
+from memory_anchor.front.cli.drawing import Terminal
+from memory_anchor.front.cli.output import Printer, escape, unmarked
 from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.testing import ManualClock
@@ -292,7 +296,30 @@ def test_no_line_of_chinese_begins_with_a_sign_that_ends_something(width: int) -
         * 3
     )
     console = Console(width=width)
-    lines = output.broken(Text(said), console, width)
+    lines = drawing.broken(Text(said), console, width)
     assert "".join(line.plain for line in lines).replace(" ", "") == said.replace(" ", "")
     assert max(line.cell_len for line in lines) <= width
-    assert [line.plain for line in lines if line.plain[:1] in output.ENDING] == []
+    assert [line.plain for line in lines if line.plain[:1] in drawing.ENDING] == []
+
+
+PARTS = ("[", "]", "\\", "[b]", "[/]", "[dim]", "\\[", "[@x]", "a\tb", "\n", "部署")
+MARKUP = st.lists(st.text() | st.sampled_from(PARTS)).map("".join)
+
+
+@given(MARKUP.map(visible_lines))
+def test_a_text_is_escaped_as_rich_does_and_comes_back_whole(text: str) -> None:
+    """Rule terminal: a pipe needs no rich, and no text of a memory is read as markup there either."""
+    assert escape(text) == markup.escape(text)
+    assert unmarked(escape(text)) == markup.render(markup.escape(text), emoji=False).plain
+
+
+@given(MARKUP, MARKUP)
+def test_a_pipe_is_printed_what_rich_would_print_there(said: str, other: str) -> None:
+    """Rule terminal: how a line is made changes nothing of it."""
+    line = f"[cyan]{escape(said)}[/] [dim]{escape(other)}[/]"
+    expected, printed = io.StringIO(), io.StringIO()
+    Terminal(file=expected, highlight=False, soft_wrap=True, emoji=False).print(line)
+    with contextlib.redirect_stdout(printed):
+        Printer().print(line)
+
+    assert printed.getvalue() == expected.getvalue()

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import make_commands
 import pytest
 from human_seat import Seat
 from typer.testing import Result
@@ -19,9 +20,9 @@ from memory_anchor.domain.requests.fields import Moment
 from memory_anchor.extensions.knowledge import commands as knowledge
 from memory_anchor.extensions.lorebook import commands as lorebooks
 from memory_anchor.front.cli import care, memories
-from memory_anchor.front.cli.completing import _inner
 from memory_anchor.front.cli.generated import Command
 from memory_anchor.front.cli.shorthand import parse_time
+from memory_anchor.front.table import ROWS
 from memory_anchor.process.wiring import Core
 from memory_anchor.use_cases.memory import MemoryAnchor
 
@@ -34,7 +35,7 @@ def fields(kind: object) -> Iterator[tuple[Command, str, str]]:
     """Yield (command, its option, the field) of every generated command whose field is of this kind."""
     for command in GENERATED:
         for option, name in command._fields():
-            if kind in list(_inner(command.request.model_fields[name].annotation)):
+            if kind in list(make_commands.kinds_in(ROWS[command.call_name].request.model_fields[name].annotation)):
                 yield command, option, name
 
 

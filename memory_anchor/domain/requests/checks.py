@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
-from memory_anchor.base.json_schema import schema_of
 from memory_anchor.base.json_values import Json, Record, kind_of, number, record
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.domain.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
@@ -288,4 +287,6 @@ def _most(model: type[BaseModel], name: str) -> int | None:
 
 
 def field_of(model: type[BaseModel], name: str) -> Record:
+    from memory_anchor.base.json_schema import schema_of  # late: a command checks names without pydantic
+
     return record(record(schema_of(model)["properties"]).get(name))

@@ -14,15 +14,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, clipped, err, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.output import JsonOption, clipped, err, escape, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.shorthand import full_id
 
 if TYPE_CHECKING:
@@ -186,6 +184,8 @@ def _show_changes(changes: Record) -> None:
 
 
 def _show_side_by_side(reports: Sequence[Record]) -> None:
+    from rich.table import Table
+
     from memory_anchor.extensions.evaluation.metrics import COMPARED, compared
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -278,6 +278,8 @@ def _rounded(interval: tuple[float, float, float], digits: int) -> list[float]:
 
 
 def _show_variants(rows: Sequence[Record], *, has_golden: bool) -> None:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", *VARIANT_COLUMNS):
         table.add_column(column, justify="left" if not column else "right")

@@ -15,7 +15,6 @@ import typer
 
 from memory_anchor.base.json_values import Record, items, record, records, text, texts
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.extensions.knowledge import requests as asks
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.guide import group
@@ -199,8 +198,8 @@ def _removed(answer: Record, _: Values) -> None:
 
 
 COMMANDS = (
-    Command("list", asks.KnowledgeSources, _list, call="knowledge_sources"),
-    Command("search", asks.KnowledgeSearch, _search, ("query",), call="knowledge_search"),
-    Command("show", asks.KnowledgeGet, _show, ("citation",), call="knowledge_get"),
-    Command("remove", asks.KnowledgeRemove, _removed, ("source",), call="knowledge_remove", human=True),
+    Command("list", _list, call="knowledge_sources"),
+    Command("search", _search, ("query",), call="knowledge_search"),
+    Command("show", _show, ("citation",), call="knowledge_get"),
+    Command("remove", _removed, ("source",), call="knowledge_remove", human=True),
 )

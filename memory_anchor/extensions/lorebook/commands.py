@@ -9,15 +9,14 @@ import typer
 
 from memory_anchor.base.json_values import Record, record, records, text, texts
 from memory_anchor.domain.errors import BadInput
-from memory_anchor.extensions.lorebook import requests as asks
-from memory_anchor.extensions.lorebook.requests import FILE_CONTENT_MAX
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.memories import read_prompt
 from memory_anchor.front.cli.output import block, clipped, escaped, out, print_dim
 
-FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3
+FILE_BYTES_MAX = 10_500_000
+"""Their Base64 is as long as a request allows (`requests.FILE_CONTENT_MAX`)."""
 DROPPED_SHOWN = 20
 HELP = "World books: entries that come in when the conversation names them."
 
@@ -105,14 +104,11 @@ MESSAGES = option(
 )
 NAMED = {"name": completing.lorebooks}
 COMMANDS = (
-    Command(
-        "add", asks.AddLorebook, _show_added, ("file",), ("content",), call="lorebook_add", human=True, calls=_add_calls
-    ),
-    Command("list", asks.ListLorebooks, _show_list, call="lorebook_list"),
-    Command("show", asks.ShowLorebook, _show_book, ("name",), call="lorebook_show", completes=NAMED),
+    Command("add", _show_added, ("file",), ("content",), call="lorebook_add", human=True, calls=_add_calls),
+    Command("list", _show_list, call="lorebook_list"),
+    Command("show", _show_book, ("name",), call="lorebook_show", completes=NAMED),
     Command(
         "scan",
-        asks.ScanLorebook,
         _show_scan,
         ("name",),
         ("messages",),
@@ -121,7 +117,5 @@ COMMANDS = (
         calls=_scan_calls,
         completes=NAMED,
     ),
-    Command(
-        "remove", asks.RemoveLorebook, _show_removed, ("name",), call="lorebook_remove", human=True, completes=NAMED
-    ),
+    Command("remove", _show_removed, ("name",), call="lorebook_remove", human=True, completes=NAMED),
 )

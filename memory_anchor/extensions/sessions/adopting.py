@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from memory_anchor.base.json_values import Json, Record, record, texts
 from memory_anchor.extensions.sessions.agents import FoundSession, find
 from memory_anchor.extensions.sessions.archive import SessionsFile
+from memory_anchor.extensions.sessions.names import AGENTS
 from memory_anchor.extensions.sessions.reading import LookReport, look
-from memory_anchor.extensions.sessions.settings import AGENTS
 
 CHOICE = "choice"
 GLIMPSE_BYTES, GLIMPSES_MAX = 16 * 1024, 2_000

@@ -16,8 +16,8 @@ from typing import Protocol, cast, runtime_checkable
 
 from memory_anchor.base import nofollow
 from memory_anchor.base.hashing import stable_hash
+from memory_anchor.extensions.sessions.names import AGENTS, READERS
 from memory_anchor.extensions.sessions.passages import clean_name
-from memory_anchor.extensions.sessions.settings import AGENTS, READERS
 from memory_anchor.extensions.sessions.steps import Facts, Lines, TranscriptStep
 
 FILES_MAX, DEPTH_MAX = 200_000, 12

@@ -16,8 +16,8 @@ from pathlib import Path
 from memory_anchor.admin.waiting import texts_in
 from memory_anchor.base.json_values import parsed
 from memory_anchor.domain.errors import Unavailable
+from memory_anchor.extensions.sessions.names import FILE
 from memory_anchor.extensions.sessions.passages import Part, SessionAction, SessionPassage, indexed, spoken
-from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.extensions.sessions.steps import Facts
 from memory_anchor.language.terms import TERMS_VERSION, terms
 from memory_anchor.store.database import Sqlite

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory_anchor.adapters.projects import PATH, Projects
 from memory_anchor.base.json_values import Json, Record, number, record, records, text
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound
-from memory_anchor.extensions.sessions import requests as asks
-from memory_anchor.extensions.sessions.settings import AGENTS, FILE, LOOK
+from memory_anchor.extensions.sessions.names import AGENTS, FILE, LOOK
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.generated import register as register_commands
@@ -119,6 +117,8 @@ def _choice(only: list[str] | None, since: str | None, exclude: list[str] | None
         at = datetime.fromisoformat(parse_time("since", since))
         begin = (at if at.tzinfo is not None else at.astimezone()).timestamp()
     before = _chosen() or AdoptChoice({})
+    from memory_anchor.adapters.projects import PATH, Projects
+
     aliases = Projects(data_dir() / "projects.json", lambda: "").all().values()
     projects = [Path(alias.removeprefix(PATH)) for names in aliases for alias in names if alias.startswith(PATH)]
     chosen = before.places if folder else places(os.environ, Path.home(), only or (), [Path.cwd(), *projects])
@@ -271,8 +271,8 @@ def _handed(answer: Record, _: Values) -> None:
 
 
 COMMANDS = (
-    Command("search", asks.SessionsSearch, _found, ("query",), call="sessions_search"),
-    Command("list", asks.SessionsList, _listed, call="sessions_list"),
-    Command("show", asks.SessionsShow, _one, ("session",), call="sessions_show"),
+    Command("search", _found, ("query",), call="sessions_search"),
+    Command("list", _listed, call="sessions_list"),
+    Command("show", _one, ("session",), call="sessions_show"),
 )
-HANDOFF = Command("handoff", asks.SessionsHandoff, _handed, ("session",), call="sessions_handoff")
+HANDOFF = Command("handoff", _handed, ("session",), call="sessions_handoff")

@@ -22,8 +22,9 @@ def _start(core: Core) -> Running:
     from memory_anchor.admin.purge import Cache
     from memory_anchor.extensions.sessions.adopting import look_again
     from memory_anchor.extensions.sessions.meaning import PassageVectors
+    from memory_anchor.extensions.sessions.names import LOOK
     from memory_anchor.extensions.sessions.proposing import ProjectProposals, propose
-    from memory_anchor.extensions.sessions.settings import LOOK, SessionsSettings
+    from memory_anchor.extensions.sessions.settings import SessionsSettings
     from memory_anchor.extensions.sessions.use_cases import SessionArchive, sessions_of
     from memory_anchor.settings import API_EMBEDDERS
     from memory_anchor.upkeep.job_kit import JobReport, Limits, Upkeep

@@ -22,9 +22,9 @@ from memory_anchor.domain.rights import Action, may
 from memory_anchor.domain.versions import Draft
 from memory_anchor.domain.where import OneOf
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
+from memory_anchor.extensions.sessions.names import AGENTS
 from memory_anchor.extensions.sessions.passages import shape_of
 from memory_anchor.extensions.sessions.search import FoundPassage
-from memory_anchor.extensions.sessions.settings import AGENTS
 from memory_anchor.extensions.sessions.use_cases import SessionArchive, StoredSession, citation_of
 from memory_anchor.ingest.proposals import LIMIT, ReadSteps, SessionProposal, SessionStep, of_project, read_steps
 from memory_anchor.language.safety import cleaned

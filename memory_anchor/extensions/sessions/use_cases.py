@@ -24,8 +24,8 @@ from memory_anchor.domain.rights import Action
 from memory_anchor.extensions.sessions import requests
 from memory_anchor.extensions.sessions.archive import SessionsFile, parts_of
 from memory_anchor.extensions.sessions.handoff import handoff_of
+from memory_anchor.extensions.sessions.names import FILE
 from memory_anchor.extensions.sessions.search import FoundPassage, search
-from memory_anchor.extensions.sessions.settings import FILE
 from memory_anchor.ingest.proposals import SENTENCE
 from memory_anchor.language.coverage import covers
 

@@ -22,7 +22,6 @@ from memory_anchor.base.files import file_error, replace_durably
 from memory_anchor.base.json_values import Json, Record
 from memory_anchor.base.terminal import visible_json
 from memory_anchor.domain.errors import BadInput, NotFound, Refused, StoreBusy
-from memory_anchor.domain.requests.checks import project_id
 from memory_anchor.extensions.transfer.opening import (
     ERRORS_SHOWN,
     FIRST_BYTES,
@@ -297,6 +296,8 @@ def _stopped(at: int, *, dry: bool) -> str:
 
 def _project_map(options: Sequence[str]) -> dict[str, str]:
     """Return id in the file -> id here, as `--project` says; "" is any project that is not known here."""
+    from memory_anchor.domain.requests.checks import project_id
+
     targets: dict[str, str] = {}
     for option in options:
         old, is_pair, new = option.rpartition("=")
@@ -306,6 +307,8 @@ def _project_map(options: Sequence[str]) -> dict[str, str]:
 
 def _ask_project(project: str, lines: int) -> str:
     """Return where the human wants a project's lines: `here`, an id, or the id that they have."""
+    from memory_anchor.domain.requests.checks import project_id
+
     err.print(f"{lines} lines are of project [cyan]{escaped(project)}[/], which is not known here")
     answer = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
     return project if answer == "keep" else answer if answer == "here" else project_id(answer)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,11 +68,11 @@ class Commands(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Command | None:  # type: ignore[override]
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            _without_types_of_switches(command, ctx)
+            _arrange_parameters(command, ctx)
         return command
 
     def get_params(self, ctx: typer.Context) -> list[Parameter]:  # type: ignore[override]
-        return [_switch_without_type(each) for each in super().get_params(ctx)]
+        return [_arranged(each) for each in super().get_params(ctx)]
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.meta[LINE] = list(args)
@@ -95,18 +96,47 @@ class Commands(TyperGroup):
             raise
 
 
-def _switch_without_type(parameter: Parameter) -> Parameter:
+def _arranged(parameter: Parameter) -> Parameter:
+    """Return a parameter whose help shows no type of a switch, and whose plain values wait for nobody."""
     if getattr(parameter, "is_flag", False):
         parameter.metavar = ""
+    if hasattr(parameter, "get_runtime_param"):
+        parameter.get_runtime_param = lambda: PlainValues(parameter)
     return parameter
 
 
-def _without_types_of_switches(command: Command, ctx: typer.Context) -> None:
+class PlainValues:
+    """Reads the values of a parameter: what is plain at once, all else as typer does, by pydantic.
+
+    Pydantic's import costs two thirds of a command that an engine answers.
+    """
+
+    def __init__(self, parameter: Parameter) -> None:
+        self._kind = parameter.type_descriptor.annotation  # type: ignore[attr-defined]
+        self._with_pydantic = type(parameter).get_runtime_param  # type: ignore[attr-defined]
+
+    def coerce(self, value: object, param: Parameter, ctx: typer.Context) -> object:
+        is_several = getattr(param, "multiple", False) or param.nargs == -1
+        if value is None:
+            return () if is_several else None
+        if is_several and self._kind == list[str] and isinstance(value, list | tuple):
+            return value
+        if isinstance(self._kind, type) and isinstance(value, self._kind):
+            return value
+        if isinstance(value, str):
+            if self._kind is int and value.isascii() and value.isdecimal():
+                return int(value)
+            if self._kind is Path and (not os.path.lexists(value) or os.access(value, os.R_OK)):
+                return Path(value)
+        return self._with_pydantic(param).coerce(value, param=param, ctx=ctx)
+
+
+def _arrange_parameters(command: Command, ctx: typer.Context) -> None:
     help_option = command.get_help_option(ctx)
     for parameter in (*command.params, *([help_option] if help_option is not None else [])):
-        _switch_without_type(parameter)
+        _arranged(parameter)
     for inner in getattr(command, "commands", {}).values():
-        _without_types_of_switches(inner, ctx)
+        _arrange_parameters(inner, ctx)
 
 
 def _arrange(app: typer.Typer) -> None:

@@ -12,8 +12,6 @@ import typer
 from memory_anchor.base.json_values import Record, items, number, record, records, text, texts
 from memory_anchor.base.json_values import text as text_of
 from memory_anchor.domain.errors import BadInput, Refused
-from memory_anchor.domain.requests import requests as asks
-from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions import installed
 from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.generated import Command, Values, option
@@ -102,6 +100,8 @@ def purge(
         print_dim("nothing was erased")
         return
     with Spinner("erasing"):
+        from memory_anchor.domain.rights import purge_digest
+
         answer = call("purge", ids=full_ids, text=text, seen=purge_digest(memories), human=signer)
         for extension in installed():
             extension.purged(signer, shown)
@@ -360,9 +360,7 @@ def _ask_likely() -> str:
 
 def _switch(name: str, *, on: bool, about: str) -> Command:
     calls: list[tuple[str, Values]] = [("jobs_switch", {"on": on})]
-    return Command(
-        name, asks.SwitchJobs, _switched, left_out=("on",), call="jobs_switch", about=about, calls=lambda _: calls
-    )
+    return Command(name, _switched, left_out=("on",), call="jobs_switch", about=about, calls=lambda _: calls)
 
 
 def _undo_calls(values: Values) -> list[tuple[str, Values]]:
@@ -372,22 +370,21 @@ def _undo_calls(values: Values) -> list[tuple[str, Values]]:
 
 
 COMMANDS = (
-    Command("undo", asks.Undo, _undone, ("what",), human=True, calls=_undo_calls),
-    Command("stats", asks.ReadStats, _stats, at=True),
-    Command("due", asks.ListDue, _due),
+    Command("undo", _undone, ("what",), human=True, calls=_undo_calls),
+    Command("stats", _stats, at=True),
+    Command("due", _due),
     Command(
         "pause",
-        asks.PauseAgents,
         _paused,
         left_out=("lasting",),
         signs=lambda values: bool(values["off"]),
         extra=(option("lasting", str, "", "End by itself after that long: 30m, 2h, 1d.", "--for", metavar="2h"),),
     ),
 )
-LIST_JOBS = Command("list", asks.ListJobs, _jobs, call="jobs_list")
+LIST_JOBS = Command("list", _jobs, call="jobs_list")
 JOBS = (
     LIST_JOBS,
-    Command("run", asks.RunJob, _job_run, ("name",), call="jobs_run", at=True, completes={"name": completing.jobs}),
+    Command("run", _job_run, ("name",), call="jobs_run", at=True, completes={"name": completing.jobs}),
     _switch("start", on=True, about="Let the engine run jobs by itself."),
     _switch("stop", on=False, about="Keep the engine from running jobs by itself."),
     replace(LIST_JOBS, name="stats"),

@@ -9,25 +9,20 @@ left out unless they are plain words.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum
-from typing import get_args
+from collections.abc import Callable, Iterable, Mapping
 
 import typer
 
 from memory_anchor.base.json_values import Record, items, record, records
 from memory_anchor.domain.errors import MemoryAnchorError
-from memory_anchor.domain.model import Layer
-from memory_anchor.domain.requests.fields import Moment
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import LAYERS, flat, layer_name, local_time
+from memory_anchor.front.cli.output import flat, layer_name, local_time
 from memory_anchor.runtime.wire import InvalidSetting
 
 Completer = Callable[[str], list[tuple[str, str]]]
 """What is typed so far -> the values that begin so, each with a description for the shell."""
 IDS_MAX = 200
 PLAIN, PLAIN_TEXT = re.compile(r"[\w.@=+/-]{1,200}"), re.compile(r"[\w.@=+/,-][\w .@=+/,-]{0,60}|")
-TIME_EXAMPLES = ("yesterday", "last Monday", "3 days ago", "last week", "昨天", "上周")
 
 
 def words(*allowed: str) -> Completer:
@@ -39,26 +34,6 @@ def choice(*allowed: str, note: str = "") -> object:
     """Return an option that takes one of a few words, which its help names. note: follows them."""
     named = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
     return typer.Option(help=f"{named}{note}.", autocompletion=words(*allowed))
-
-
-def for_annotation(annotation: object) -> Completer | None:
-    """Return the completer of a request's field: an enumeration, a literal or a time; None for any other."""
-    kinds = list(_inner(annotation))
-    if Layer in kinds:
-        return words(*LAYERS.values(), *(layer.value for layer in Layer))
-    if Moment in kinds:
-        return words(*TIME_EXAMPLES)
-    enums = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum)]
-    values = [str(member.value) for kind in enums for member in kind] or [
-        kind for kind in kinds if isinstance(kind, str)
-    ]
-    return words(*values) if values else None
-
-
-def _inner(annotation: object) -> Iterator[object]:
-    yield annotation
-    for part in get_args(annotation):
-        yield from _inner(part)
 
 
 def completed(incomplete: str, values: Callable[[], Iterable[tuple[object, object]]]) -> list[tuple[str, str]]:

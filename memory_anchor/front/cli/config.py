@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 import yaml
-from rich.markup import escape
 
 from memory_anchor.base.bounded_yaml import read_content
 from memory_anchor.base.files import file_lock, make_folder, write_atomic
@@ -21,7 +20,7 @@ from memory_anchor.base.json_values import Json, Record, record
 from memory_anchor.domain.errors import BadInput, StoreBusy
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import check_writable, data_dir, preamble
-from memory_anchor.front.cli.output import JsonOption, flat, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.output import JsonOption, escape, flat, handle_errors, out, print_dim, show_json
 from memory_anchor.runtime import wire
 
 INDENT = "  "

@@ -1,6 +1,8 @@
 """The examples in every command's help, and the next useful command that is printed at its end.
 
-Both are in one table, `guide.toml`. Rejected: examples in docstrings, which half of the commands had and no test read.
+Both are in one table, `scripts/data/guide.toml`, packaged with the options of commands in `packaged.json`, since a
+reader of TOML costs each command more than its answer. Rejected: examples in docstrings, which half of the commands had
+and no test read.
 After a command that showed a memory its id is filled in, so that the line can be copied.
 """
 
@@ -8,28 +10,34 @@ from __future__ import annotations
 
 import functools
 import sys
-import tomllib
-from collections.abc import Callable, Mapping
-from importlib.resources import files
+from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
 import typer
-from rich.markup import escape
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
-from memory_anchor.base.json_values import Record, items, text, texts
-from memory_anchor.front.cli.output import SHOWN_IDS, print_dim
+from memory_anchor.base.json_values import Record, items, parsed, record, text, texts
+from memory_anchor.front.cli.output import SHOWN_IDS, escape, print_dim
 
 GROUP_EXAMPLES = 3
+PACKAGED = "packaged.json"
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @functools.cache
-def table() -> Mapping[str, Record]:
-    """Return `add` or `backup create` -> {examples, next}."""
-    return tomllib.loads(files(__package__).joinpath("guide.toml").read_text("utf-8"))
+def _packaged() -> Record:
+    return record(parsed(Path(__file__).with_name(PACKAGED).read_bytes()))
+
+
+def packaged(part: str) -> Record:
+    """Return a part of what is packaged for commands.
+
+    guide: `add` or `backup create` -> {examples, next}; options: call -> {about, fields}, see `generated`.
+    """
+    return record(_packaged()[part])
 
 
 def group(app: typer.Typer, name: str, about: str) -> typer.Typer:
@@ -55,7 +63,7 @@ def _commands(app: typer.Typer | None) -> list[CommandInfo]:
 def _with_examples(command: CommandInfo, before: str) -> str:
     """Add its entry of the table to a command; return its first example."""
     callback = cast("Callable[..., object]", command.callback)
-    entry = table()[before + (command.name or get_command_name(callback.__name__))]
+    entry = record(packaged("guide")[before + (command.name or get_command_name(callback.__name__))])
     command.epilog = _help(texts(entry["examples"]))
     if "next" in entry:
         command.callback = _guided(callback, text(entry["next"]))

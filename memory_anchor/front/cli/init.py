@@ -24,7 +24,6 @@ from memory_anchor.base import nofollow
 from memory_anchor.base.files import file_error, replace_durably
 from memory_anchor.base.json_values import Json, Record, items, record, records, texts
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, report
-from memory_anchor.domain.requests.checks import text as checked_text
 from memory_anchor.front.cli.completing import words
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import (
@@ -249,6 +248,7 @@ def _write_goal(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) ->
 
     goal: asked for when "". Raises BadInput: the goal, or there is a text already.
     """
+    from memory_anchor.domain.requests.checks import text as checked_text
     from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
 
     def checked(typed: str) -> str:

@@ -10,19 +10,13 @@ import errno
 import functools
 import json
 import os
+import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from memory_anchor.base.json_values import Json, Record, optional_text, records, text, texts
 from memory_anchor.base.json_values import number as number_of
@@ -31,6 +25,11 @@ from memory_anchor.domain.errors import BadInput, DiskFull, MemoryAnchorError, r
 from memory_anchor.front.cli.spinner import CLEAR, Spinner
 from memory_anchor.runtime.wire import InvalidSetting, local_zone
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from memory_anchor.front.cli.drawing import Terminal
+
 P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
@@ -38,9 +37,10 @@ PROMPT_ROOM = 6
 """Columns that a prompt leaves for its default and the answer: ` [s]: `."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
-ENDING = "，。；：、！？）】》」』”’"
-CONTINUED = 2
-"""Blanks by which a line that goes on stands deeper."""
+FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""What rich takes for a terminal where there is none."""
+TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+"""What rich reads as a tag of its markup; after an odd number of backslashes it is text."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 SHOWN_IDS: list[str] = []
 """Ids of the memories that the running command showed, in order; `guide` names the first at its end."""
@@ -57,60 +57,87 @@ KeyFileOption = Annotated[
 AtOption = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look as of another time (for checks).")]
 
 
-class Terminal(Console):
-    """A console that spells out control, direction and invisible characters, in table cells too.
+class Printer:
+    """Prints lines with markup: a pipe gets them plain, and only a terminal loads what draws (`drawing`)."""
 
-    On a terminal a line that is too long goes on deeper than it began, broken between words, so that no text of a
-    memory can make its rest look like a line of ours; elsewhere it stays one line.
+    def __init__(self, *, stderr: bool = False) -> None:
+        self._stderr = stderr
+
+    @functools.cached_property
+    def console(self) -> Terminal:
+        from memory_anchor.front.cli.drawing import Terminal
+
+        return Terminal(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
+
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stderr if self._stderr else sys.stdout
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether somebody sees it drawn; a setting of the environment may say so of a pipe."""
+        draws = "console" in vars(self) or self._stream.isatty() or any(name in os.environ for name in FORCED)
+        return draws and self.console.is_terminal
+
+    @property
+    def width(self) -> int:
+        return self.console.width
+
+    def print(self, *objects: RenderableType, **how: Any) -> None:
+        """Print as rich does; one text alone, to a pipe, without it."""
+        one = objects[0] if len(objects) == 1 else None
+        if how or not isinstance(one, str) or self.is_terminal or "\t" in one:
+            self.console.print(*objects, **how)
+            return
+        self._stream.write(unmarked(visible_lines(one)) + "\n")
+        self._stream.flush()
+
+
+out = Printer()
+err = Printer(stderr=True)
+
+
+def escape(text: str) -> str:
+    """Return a text as markup that shows it.
+
+    >>> escape("a[b]"), unmarked(escape("a[b]\\\\"))
+    ('a\\\\[b]', 'a[b]\\\\')
     """
-
-    def render_str(self, text: str, **how: Any) -> Text:
-        return super().render_str(visible_lines(text), **how)
-
-    def print(self, *objects: Any, **how: Any) -> None:
-        if self.is_terminal and not how and len(objects) == 1 and isinstance(objects[0], str | Text):
-            text = self.render_str(objects[0]) if isinstance(objects[0], str) else objects[0]
-            objects = (Text("\n").join(wrapped(text, self)),)
-        super().print(*objects, **how)
+    marked = TAG.sub(lambda tag: f"{tag[1]}{tag[1]}\\{tag[2]}", text)
+    return marked + "\\" if marked.endswith("\\") and not marked.endswith("\\\\") else marked
 
 
-def wrapped(text: Text, on: Console) -> list[Text]:
-    """Return the lines of a text, none wider than the console."""
-    lines: list[Text] = []
-    for line in text.split("\n", allow_blank=True):
-        if line.cell_len <= on.width:
-            lines.append(line)
-            continue
-        indent = len(line.plain) - len(line.plain.lstrip(" "))
-        bar = "│ " if line.plain[indent:].startswith("│ ") else ""
-        deeper = min(indent + (0 if bar else CONTINUED), on.width // 2)
-        first, *rest = broken(line[indent + len(bar) :], on, max(1, on.width - deeper - len(bar)))
-        lines.append(Text(" " * indent + bar) + first)
-        lines += [Text(" " * deeper + bar) + part for part in rest]
-    return lines
+def unmarked(markup: str) -> str:
+    """Return the text of markup, without its tags.
+
+    >>> unmarked("[bold red]error:[/] no \\\\[such] file")
+    'error: no [such] file'
+    """
+    parts, position = [], 0
+    for tag in TAG.finditer(markup):
+        parts.append(markup[position : tag.start()].replace("\\[", "["))
+        pairs, is_escaped = divmod(len(tag[1]), 2)
+        parts.append("\\" * pairs + tag[2] * is_escaped)
+        position = tag.end()
+    return "".join([*parts, markup[position:].replace("\\[", "[")])
 
 
-def broken(text: Text, on: Console, width: int) -> list[Text]:
-    """Return a text in lines, broken between words; a sign that ends something begins none, as Chinese is set."""
-    lines = [*text.wrap(on, width, overflow="fold")]
-    if not any(line.plain[:1] in ENDING for line in lines[1:] if line):
-        return lines
-    lines = [*text.wrap(on, max(2, width - 2), overflow="fold")]
-    for before, number in zip(lines, range(1, len(lines)), strict=False):
-        while lines[number].plain[:1] in ENDING and lines[number] and before.cell_len + 2 <= width:
-            before.append_text(lines[number][:1])
-            lines[number] = lines[number][1:]
-    return [line for line in lines if line] or lines[:1]
+def cells(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
 
-
-out = Terminal(highlight=False, soft_wrap=True, emoji=False)
-err = Terminal(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    return cell_len(text)
 
 
 def fitted(question: str) -> str:
     """Return what a prompt asks, broken between words where the terminal is narrow."""
-    width = max(20, out.width - PROMPT_ROOM)
-    return "\n".join(textwrap.wrap(question, width)) if out.is_terminal else question
+    if not out.is_terminal:
+        return question
+    import textwrap
+
+    return "\n".join(textwrap.wrap(question, max(20, out.width - PROMPT_ROOM)))
 
 
 def escaped(value: Json) -> str:
@@ -206,10 +233,17 @@ def local_time(moment: Json | datetime) -> str:
     try:
         at = datetime.fromisoformat(str(moment))
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        zone = local_zone(os.environ)
-        return at.astimezone(ZoneInfo(zone) if zone else None).strftime("%Y-%m-%d %H:%M %Z")
-    except (ValueError, OverflowError, ZoneInfoNotFoundError):
+        return at.astimezone(_zone(local_zone(os.environ))).strftime("%Y-%m-%d %H:%M %Z")
+    except (ValueError, OverflowError, KeyError):  # a KeyError: no such zone
         return str(moment)
+
+
+def _zone(name: str) -> tzinfo | None:
+    if name in ("", "UTC"):
+        return UTC if name else None
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
 
 
 def show_memories(memories: Iterable[Record]) -> None:
@@ -235,16 +269,16 @@ def show_memories(memories: Iterable[Record]) -> None:
             out.print(f"[cyan]{escaped(name)}[/] [dim]{layer} {escaped(kind)}, {escaped(when)}[/]{mark}")
             print_paragraph(content)
     else:
-        out.print(_table(rows), soft_wrap=False)
+        from memory_anchor.front.cli.drawing import table
+
+        out.print(table(rows), soft_wrap=False)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return one line a row; all columns but the last are as wide as their widest cell on a terminal."""
-    widths = [max(cell_len(visible(cell)) for cell in column) for column in zip(*rows, strict=True)][:-1]
+    widths = [max(cells(visible(cell)) for cell in column) for column in zip(*rows, strict=True)][:-1]
     return [
-        "  ".join(
-            [*(visible(c) + " " * (w - cell_len(visible(c))) for c, w in zip(row, widths, strict=False)), row[-1]]
-        )
+        "  ".join([*(visible(c) + " " * (w - cells(visible(c))) for c, w in zip(row, widths, strict=False)), row[-1]])
         for row in rows
     ]
 
@@ -257,19 +291,10 @@ def print_paragraph(text: str, indent: int = 2, *, head: str = "") -> None:
     if not out.is_terminal:
         out.print(f"{' ' * (indent - 2 * bool(head))}[dim]{head}[/]{escaped(text)}")
         return
-    lines = broken(Text.assemble((head, "dim"), visible(text)), out, max(out.width - indent, 20))
-    for number, line in enumerate(lines):
-        line.rstrip()
-        out.print(Text(" " * (indent - 2 * bool(head and not number))) + line)
+    from memory_anchor.front.cli.drawing import paragraph
 
-
-def _table(rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("id", "layer", "type", "status", "when", "text"):
-        table.add_column(column, no_wrap=column != "text", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    return table
+    for line in paragraph(text, out.console, indent, head=head):
+        out.print(line)
 
 
 def clipped(text: str, most: int = TEXT_SHOWN) -> str:

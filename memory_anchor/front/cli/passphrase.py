@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.base.files import make_private
 from memory_anchor.domain.errors import BadInput, Refused
-from memory_anchor.domain.requests.checks import project_id as checked_project_id
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.front.cli.typing_ahead import show_typing
@@ -143,6 +142,7 @@ def identity(account: str = "", project: str = "") -> IdentitySchema:
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.domain.credential import scope_name
     from memory_anchor.domain.model import Scope
+    from memory_anchor.domain.requests.checks import project_id as checked_project_id
     from memory_anchor.identity.opening import identity_of, rules_folder
     from memory_anchor.process.app import settings_of
     from memory_anchor.settings import with_project_file

@@ -17,21 +17,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from memory_anchor.base.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.base.lines import text_lines
 from memory_anchor.base.terminal import visible, visible_lines
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused
-from memory_anchor.domain.rights import version_stamp
 from memory_anchor.front.cli.completing import choice, pending
 from memory_anchor.front.cli.link import call, read_key, via_server
 from memory_anchor.front.cli.output import (
     TABLE_COLUMNS,
     JsonOption,
     KeyFileOption,
+    Printer,
     ServerOption,
     block,
     err,
@@ -50,6 +47,8 @@ from memory_anchor.front.cli.passphrase import ask_human, check_keyboard
 from memory_anchor.front.cli.shorthand import full_id
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from memory_anchor.domain.model import Proposal
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.identity.keys import Signer
@@ -436,7 +435,7 @@ def _show_inbox(waiting: list[Record], proposals: Sequence[Proposal], as_json: b
         print_dim("nothing waits for review")
 
 
-def show_sides(sides: list[Record], *, on: Console) -> None:
+def show_sides(sides: list[Record], *, on: Printer) -> None:
     """Show a pending memory whole, or both sides of a contradiction: next to one another where there is room."""
     first, *against = sides
     if len(against) == 1 and on.is_terminal and on.width >= TABLE_COLUMNS:
@@ -451,7 +450,10 @@ def show_sides(sides: list[Record], *, on: Console) -> None:
         _show_reasons(memory, on)
 
 
-def _show_side_by_side(old: Record, new: Record, on: Console) -> None:
+def _show_side_by_side(old: Record, new: Record, on: Printer) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     parts = word_diff(text(old["content"]), text(new["content"]))
     table = Table(box=None, pad_edge=False, padding=(0, 2), expand=True, header_style="")
     for name, memory in (("old", old), ("new", new)):
@@ -462,7 +464,7 @@ def _show_side_by_side(old: Record, new: Record, on: Console) -> None:
     on.print(table, soft_wrap=False)
 
 
-def _show_reasons(memory: Record, on: Console) -> None:
+def _show_reasons(memory: Record, on: Printer) -> None:
     """Print why a memory waits, who it is from, and what it cites."""
     on.print(f"  [dim]{escaped(memory['id'])}: {escaped('; '.join(reasons_to_review(memory)))}[/]")
     citations = records(memory.get("citations") or ())
@@ -510,6 +512,8 @@ def citation_line(citation: Record) -> str:
 
 def version_stamps(sides: list[Record]) -> list[str]:
     """Return stamps of the versions that were shown, computed from the very text that was shown."""
+    from memory_anchor.domain.rights import version_stamp
+
     return sorted(
         version_stamp(text(memory["id"]), whole(memory["version"]), text(memory["content"])) for memory in sides
     )
@@ -521,11 +525,15 @@ STYLES = {"gone": "red underline", "new": "green underline", "same": ""}
 
 def marked_side(parts: list[tuple[str, str]], kind: str) -> Text:
     """Return one side of a diff, its changed words underlined. kind: gone (the old side) or new."""
+    from rich.text import Text
+
     return Text.assemble(*((visible_lines(part), STYLES[change]) for change, part in parts if change in ("same", kind)))
 
 
 def diff_lines(unified: str) -> list[Text]:
     """Return the lines of a unified diff; where a line replaces another, the changed words are marked."""
+    from rich.text import Text
+
     shown: list[Text] = []
     gone: list[int] = []
     for line in unified.split("\n"):

@@ -7,13 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.markup import escape
 
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir
-from memory_anchor.front.cli.output import JsonOption, handle_errors, out, print_dim, show_json
+from memory_anchor.front.cli.output import JsonOption, escape, handle_errors, out, print_dim, show_json
 from memory_anchor.front.cli.passphrase import identity
 
 if TYPE_CHECKING:
