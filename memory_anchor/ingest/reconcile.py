@@ -23,7 +23,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
@@ -36,7 +35,7 @@ from memory_anchor.domain.model import Layer, Memory, MemoryType, Origin, Outcom
 from memory_anchor.ingest.relations import Kind, may_repeat, opposed, own_subjects, replacement, shares_words, wording
 from memory_anchor.language.coverage import covers, words
 from memory_anchor.language.safe_regex import bounded
-from memory_anchor.language.slots import Reading, contrast, read
+from memory_anchor.language.slots import Reading, aligned, contrast, read
 from memory_anchor.language.terms import is_chinese
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _word_features(old: str, new: str) -> dict[str, float]:
 
 def _edit_features(before: Reading, after: Reading) -> dict[str, float]:
     """Return where the two wordings differ: at the start, in the subject, after it, in one stretch or in several."""
-    matcher = SequenceMatcher(None, before.tokens, after.tokens, autojunk=False)
+    matcher = aligned(before.tokens, after.tokens)
     edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
     swaps = [edit for edit in edits if edit[0] == "replace"]
     blocks = [block for block in matcher.get_matching_blocks() if block.size]
@@ -383,9 +382,9 @@ MAY_BE_OVER = "it says that something changed, perhaps of what this memory says"
 
 def _guess(old: str, new: str, cosine: float) -> Likeness:
     """Return what the model takes two statements for in either order; a repeat only where nothing speaks against it."""
-    kinds = {likeness(old, new, cosine)[0], likeness(new, old, cosine)[0]}
     if wording(old).passing:
         return Likeness.RELATED
+    kinds = {likeness(old, new, cosine)[0], likeness(new, old, cosine)[0]}
     if Likeness.CONFLICT in kinds:
         return Likeness.RELATED if words(new) <= words(old) or words(old) <= words(new) else Likeness.CONFLICT
     is_repeat = kinds == {Likeness.DUPLICATE} and may_repeat(old, new)

@@ -97,14 +97,15 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One text, read once. gone: the words that it names as no longer so. changes, dated, undoes: it reports a change,
-    one by its time alone (from now on), one that takes something back. happened: it tells of something that came about.
-    supposed: it is asked or supposed. passing: so, or true for some days only: it changes nothing. announces: it says
-    that a rule beside it is a changed one. signs: what it asks of names (`naming`).
+    """One text, read once. bare: its words but those of change. gone: those that it names as no longer so. changes,
+    dated, undoes: it reports a change, one by its time alone (from now on), one that takes something back. happened: it
+    tells of something that came about. supposed: it is asked or supposed. passing: so, or true for some days only: it
+    changes nothing. announces: it says that a rule beside it is a changed one. signs: what it asks of names (`naming`).
     """
 
     text: str
     words: tuple[Word, ...]
+    bare: tuple[Word, ...]
     clauses: tuple[tuple[Word, ...], ...]
     bases: frozenset[str]
     numbers: frozenset[Number]
@@ -144,6 +145,7 @@ def wording(text: str) -> Wording:
     return Wording(
         text=plain,
         words=words,
+        bare=tuple(_words(REPLACES.sub(" ", plain))),
         clauses=tuple(filter(None, (tuple(_words(part)) for part in CLAUSE.split(plain))))[:CLAUSES_MAX],
         bases=frozenset(word.base for word in words),
         numbers=numbers(lower),
@@ -200,6 +202,7 @@ def compare(one: str, other: str) -> Kind:
     return Kind.OPPOSED if opposed(one, other) else Kind.NONE
 
 
+@lru_cache(maxsize=READINGS_KEPT)
 def opposed(one: str, other: str) -> bool:
     """Return whether two statements are one but for a denial, an opposite, or two values of one kind."""
     left, right = wording(one), wording(other)
@@ -288,6 +291,8 @@ def _stretches(
     left: Sequence[Word], right: Sequence[Word]
 ) -> tuple[Sequence[Word], Sequence[Word], Sequence[Word], Sequence[Word]] | None:
     """Return what both have before, the differing stretches, and what both have behind; None if they differ more."""
+    if abs(len(left) - len(right)) > STRETCH_MAX:
+        return None
     most = min(len(left), len(right))
     head = next((at for at in range(most) if left[at].base != right[at].base), most)
     tail = next((at for at in range(most - head) if left[-1 - at].base != right[-1 - at].base), most - head)
@@ -386,7 +391,7 @@ def replacement(old: str, new: str) -> Kind:
         return Kind.REPLACED if changed == was.signs.keys() and not _rules_besides(was) else Kind.OVER
     if now.passing or was.passing or not now.changes:
         return Kind.NONE
-    before, after = (tuple(_words(REPLACES.sub(" ", side.text))) for side in (was, now))
+    before, after = was.bare, now.bare
     if [word.base for word in after] == [word.base for word in before]:
         return Kind.REPLACED if ENDS.search(now.text.lower()) and not ENDS.search(was.text.lower()) else Kind.NONE
     adds = ALSO.search(now.text.lower()) is not None
@@ -415,8 +420,7 @@ def own_subjects(one: str, other: str) -> bool:
     left, right = wording(one), wording(other)
     if left.undoes or right.undoes or _is_chinese(left.words) != _is_chinese(right.words):
         return False
-    firsts = (_opening(tuple(_words(REPLACES.sub(" ", side.text)))) for side in (left, right))
-    return not any(first <= side.bases for first, side in zip(firsts, (right, left), strict=True))
+    return not (_opening(left.bare) <= right.bases or _opening(right.bare) <= left.bases)
 
 
 def _opening(words: Sequence[Word]) -> set[str]:

@@ -62,6 +62,7 @@ def sentences(text: str) -> tuple[tuple[str, ...], ...]:
     return tuple(result)
 
 
+@lru_cache(maxsize=READINGS_KEPT)
 def words(text: str) -> frozenset[str]:
     """Return every word of a text."""
     return frozenset(word for sentence in sentences(text) for word in sentence) - {CLAUSE_END}
@@ -88,7 +89,8 @@ def covers(old: str, new: str) -> bool:
     if max(len(old), len(new)) > COMPARED_CHARS:
         return False
     known, stated = sentences(old), sentences(new)
-    if not stated or not numbers(new.lower()) <= numbers(old.lower()):
+    # A save asks this of each neighbour in both orders, and words are read once: numbers only where they do not tell.
+    if not stated or not words(new) <= words(old) or not numbers(new.lower()) <= numbers(old.lower()):
         return False
     if any(CHANGES.search(_joined(other)) for other in known if other not in stated and len(known) > 1):
         return False

@@ -62,6 +62,7 @@ READ_CHARS = 1_000
 """Only this much of a statement is read: a slot is stated early, and the bound keeps the alignment cheap."""
 ALIGNED_TOKENS = 120
 READINGS_KEPT = 4_096
+ALIGNED_KEPT = 64
 ASIDE_TOKENS = 2
 ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
@@ -308,10 +309,16 @@ def _turned(old: Reading, new: Reading) -> Reading:
     return replace(old, tokens=(*tail, *head), subject=len(tail))
 
 
+@lru_cache(maxsize=ALIGNED_KEPT)
+def aligned(old: tuple[str, ...], new: tuple[str, ...]) -> SequenceMatcher[str]:
+    """Return the two lists of words side by side; a pair is asked about several times in a row."""
+    return SequenceMatcher(None, old, new, autojunk=False)
+
+
 def contrast(old: Reading, new: Reading) -> Contrast:
     """Return how the two readings differ."""
     old = _turned(old, new)
-    matcher = SequenceMatcher(None, old.tokens, new.tokens, autojunk=False)
+    matcher = aligned(old.tokens, new.tokens)
     edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
     swaps = [edit for edit in edits if edit[0] == "replace"]
     wording = matcher.ratio()

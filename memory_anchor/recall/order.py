@@ -219,9 +219,11 @@ def folded(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
     """
     distinct: list[RankedMemory] = []
     texts: list[list[str]] = []
+    said: list[set[str]] = []  # ids of what each says again
     for candidate in ranked:
         # Without articles and marks. Vectors of one text may differ: an event's holds the event before it.
         text = [word for word in _WORD.findall(normal(candidate.memory.content)) if word not in _ARTICLES]
+        again = set(candidate.memory.related(*_SAYS_AGAIN))
         is_disputed = candidate.memory.status is Status.DISPUTED
         for number, other in enumerate(distinct):
             if is_disputed or other.memory.status is Status.DISPUTED:
@@ -230,7 +232,7 @@ def folded(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
             if texts[number] == text or (is_near and _same_words(other.memory, candidate.memory)):
                 distinct[number] = replace(other, siblings=(*other.siblings, candidate.memory))
                 break
-            if _says_again(other.memory, candidate.memory):
+            if other.memory.id in again or candidate.memory.id in said[number]:
                 first, second = sorted((other, candidate), key=lambda hit: -len(hit.memory.content))
                 distinct[number] = replace(
                     first,
@@ -238,16 +240,16 @@ def folded(ranked: list[RankedMemory], seen: Ordering) -> list[RankedMemory]:
                     relevance=other.relevance,
                     siblings=(*other.siblings, second.memory),
                 )
+                said[number] = said[number] if first is other else again
                 break
         else:
             distinct.append(candidate)
             texts.append(text)
+            said.append(again)
     return distinct
 
 
-def _says_again(memory: Memory, other: Memory) -> bool:
-    kinds = (Relation.REPEATS, Relation.CONTAINS, Relation.CONTAINED)
-    return other.id in memory.related(*kinds) or memory.id in other.related(*kinds)
+_SAYS_AGAIN = (Relation.REPEATS, Relation.CONTAINS, Relation.CONTAINED)
 
 
 def _same_words(memory: Memory, other: Memory) -> bool:

@@ -239,10 +239,9 @@ class Searcher:
 
     def _waiting(self, context: SearchContext) -> int:
         """Return how many memories answer the query well that nobody has let in yet."""
-        request = replace(context.request, include_pending=True, weak=0)
         if context.request.include_pending or not candidates.any_pending(self._store, context.actor):
             return 0
-        hits = self._rank(replace(context, request=request))
+        hits = self._rank(replace(context, request=replace(context.request, include_pending=True, weak=0)))
         return sum(hit.memory.status is Status.PENDING and hit.relevance >= STRONG for hit in hits)
 
     def _dated(self, context: SearchContext, period: TimeWords) -> list[RankedMemory]:
@@ -351,6 +350,8 @@ class Searcher:
             scored = scoring.by_time(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
         elif query.end is not None:
             scored = self._newest_of_kind(scored, query, horizon(context.now).timestamp())
+        if not (request.weak or phrases(request.query) or (scored.relevance >= STRONG).any()):
+            return []  # before anything is read: nothing weak is asked for
         seen = Ordering(
             request,
             context.notes,
@@ -467,8 +468,7 @@ class Searcher:
 
         Where none does and the query asks about the phrase, the best of all stand in and a note says so.
         """
-        query = context.request.query
-        wanted = phrases(query)
+        query, wanted = context.request.query, phrases(context.request.query)
         read: list[RankedMemory] = []
         for start in range(0, len(order), PHRASE_PAGE):
             read += self._read(context, scored, order[start : start + PHRASE_PAGE])
