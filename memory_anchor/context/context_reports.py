@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,11 +31,12 @@ from memory_anchor.base.json_values import (
 from memory_anchor.context.sections import ContextCostReport, Section
 from memory_anchor.domain.errors import BadInput, NotFound, StoreDamaged
 from memory_anchor.domain.model import CITATION_KINDS, FRESHNESS, PROMPT_PARTS, Citation, Locator, Scope, Trust
+from memory_anchor.language.safe_regex import late
 
 REPORTS_KEPT = 500
 REPORT_BYTES_MAX = 4 * 1024 * 1024
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAME = re.compile(r"\d{15}-[A-Za-z0-9_-]{1,64}\.json")
+_ID = late(r"[A-Za-z0-9_-]{1,64}")
+_NAME = late(r"\d{15}-[A-Za-z0-9_-]{1,64}\.json")
 """Milliseconds since 1970, then the id."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

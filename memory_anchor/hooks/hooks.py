@@ -19,7 +19,6 @@ every n-th stop, which asks about small talk; by form alone (of 60 plain orders 
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from memory_anchor.ingest.extraction import Rows, sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
 from memory_anchor.language.fences import strip_fenced
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.safety import cleaned
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.runtime.wire import UNTIL
@@ -55,7 +55,7 @@ from memory_anchor.use_cases.used_memories import (
     used_ids,
 )
 
-WRITES_MEMORY = re.compile(r"(?:save_memory|add_memory|log_event|remember_conversation|promote_to_fact|end_session)$")
+WRITES_MEMORY = late(r"(?:save_memory|add_memory|log_event|remember_conversation|promote_to_fact|end_session)$")
 LOOKED_AT = 40
 """The newest messages with text that are looked at."""
 EMBEDDED_AT_STOP = 4

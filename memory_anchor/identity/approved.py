@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
@@ -33,6 +32,7 @@ from memory_anchor.domain.ports import AuditRecord
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import Approver, Signer, digest_of, signer_of
 from memory_anchor.identity.statements import Approved, Bound, Sealed, text_digest
+from memory_anchor.language.safe_regex import late
 
 TRAIL_FILE = "approved.yaml"
 INDEX_FILE = "initialised.json"
@@ -54,7 +54,7 @@ MAX_LISTED = 20_000
 """Names in the folder that are read; the head has the newest text even if a flood of files hides it."""
 JUMP = 16
 """How far a recorded number may exceed the previous one: kills leave small gaps, a forged record a large one."""
-REVISION_FILE = re.compile(r"[0-9]{6}\.json")
+REVISION_FILE = late(r"[0-9]{6}\.json")
 MAX_NUMBER = 999_999
 """The largest number that fits a file's name; a record with a larger one is no approval."""
 

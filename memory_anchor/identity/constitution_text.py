@@ -24,6 +24,7 @@ from memory_anchor.base.terminal import is_hidden, named
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import ConstitutionEntry
 from memory_anchor.domain.requests.checks import CONTENT_MAX
+from memory_anchor.language.safe_regex import late
 
 FILE_NAME = "constitution.yaml"
 MAX_ENTRIES = 20
@@ -33,7 +34,7 @@ MAX_NODES = 500
 """Values of the whole file, aliases counted in full: 20 entries of seven, and room for what is not served."""
 MAX_PRIORITY = 200
 PROBLEMS_SHOWN = 3
-ENTRY_ID = re.compile(r"[\w.\-]{1,64}")
+ENTRY_ID = late(r"[\w.\-]{1,64}")
 _NO_WRAP = 1 << 30
 
 PLACEHOLDER = "(say in one sentence what this project is for)"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,9 +37,10 @@ from memory_anchor.identity.keys import (
     signer_of,
 )
 from memory_anchor.identity.statements import Closed
+from memory_anchor.language.safe_regex import late
 
 FOLDER = Path(".ai") / "proposals"
-PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
+PROPOSAL_ID = late(r"p-[0-9a-f]{10}")
 MAX_OPEN = 50
 """More open proposals are refused, since nobody reviews a flood. A human with the passphrase has no such limit."""
 REJECTED = "constitution.rejected"

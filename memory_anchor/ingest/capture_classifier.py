@@ -30,7 +30,7 @@ from memory_anchor.base.json_values import Record, items, number, parsed, record
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.relations import FOR_NOW, SUPPOSED
 from memory_anchor.language.coverage import DENIES
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.words import pattern, table
 
@@ -49,7 +49,7 @@ _HABIT = bounded(
     r"|通常|一般|总是|平时|经常|常用|喜欢|偏好|偏爱|习惯|最爱",
     re.I,
 )
-_CHOICE = re.compile(r"[^\s/\\{}<>=]{2,24}(?: [^\s/\\{}<>=]{2,24}){0,2}")
+_CHOICE = late(r"[^\s/\\{}<>=]{2,24}(?: [^\s/\\{}<>=]{2,24}){0,2}")
 _VALUE = bounded(r"[A-Za-z][\w+#]*(?:[.-][\w+#]+)*|(?<=[「“'\"])[^「」“”'\"]{1,24}(?=[」”'\"])")
 
 
@@ -221,14 +221,14 @@ _MOODS = {
 }
 SHORT_RULE = 48
 """Width (a Chinese character counts two) of a statement from which it is not brief."""
-_NUMBER = re.compile(r"\d")
+_NUMBER = late(r"\d")
 _LITERAL = bounded(
     r"[`'\"“”‘’「][^`'\"“”‘’「」\n]{1,60}[`'\"“”‘’」]|[A-Za-z0-9]+[_/\\=@#:][\w./@#=-]+|--[a-z]|[a-z][A-Z]"
     r"|\w\.[a-z]{2,4}(?!\w)"
 )
-_NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w-]+")
-_LATIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-_HAN = re.compile(r"[\u4e00-\u9fff]")
+_NAME = late(r"(?<=[a-z,;:] )[A-Z][\w-]+")
+_LATIN = late(r"[A-Za-z][A-Za-z0-9+.-]+")
+_HAN = late(r"[\u4e00-\u9fff]")
 
 
 def form_features(said: Utterance) -> list[float]:

@@ -51,7 +51,7 @@ from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.relations import wording
 from memory_anchor.language.fences import instruction_like
 from memory_anchor.language.perspective import by_user, title, without_opening
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
@@ -121,12 +121,12 @@ def _similarity(candidates: Sequence[Candidate], rows: Rows | None) -> Similarit
 
 # --- sentences ---------------------------------------------------------------------------------------------------
 
-_SENTENCE = re.compile(
+_SENTENCE = late(
     r"(?<=[.!?])\s{1,8}+(?=[\"'“(]?[A-Z0-9\u4e00-\u9fff])"
     r"|(?<=[。！？；])|\n++|(?<=[a-z0-9)])\s{0,8}+;\s{1,8}+"
 )
-_WORD = re.compile(r"[A-Za-z]{2,}|[\u4e00-\u9fff]")
-_BULLET = re.compile(r"\A\s*+(?:[-*•·]|\d{1,2}[.)、])\s++")
+_WORD = late(r"[A-Za-z]{2,}|[\u4e00-\u9fff]")
+_BULLET = late(r"\A\s*+(?:[-*•·]|\d{1,2}[.)、])\s++")
 _FIRST_PERSON = bounded(r"(?<![a-z])(?:i|i['’]\w+|my|we|we['’]\w+|our)(?![a-z])|我", re.I)
 _ONE_PERSON = bounded(r"(?<![a-z])(?:i|i['’]\w+|my)(?![a-z])|我(?!们)", re.I)
 _QUOTATION = bounded(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
@@ -241,7 +241,7 @@ _LEANS_BACK = bounded(
 )
 """A sentence that refers back for what it is about."""
 _TO_AGENT = bounded(pattern("moods", "names_agent"), re.I)
-_REDACTED = re.compile(r"\[redacted:\w{1,40}\]")
+_REDACTED = late(r"\[redacted:\w{1,40}\]")
 _ASKED_TO_KEEP = bounded(
     r"\A(?:please |also |oh,? |and )*(?:remember|note|keep in mind|don['’]t forget|for the record)"
     r"(?: that| this)?(?! to)(?![a-z])[:,]?\s*"
@@ -400,16 +400,14 @@ RIVALS: tuple[tuple[str, ...], ...] = (
     ("webpack", "vite", "rollup", "esbuild"),
 )
 """Commands that replace one another: using one where another was expected is news."""
-_READ_ONLY = re.compile(r"(?:ls|cat|cd|echo|grep|rg|sed|head|tail|find|pwd|git (?:status|diff|log|add|show))(?![\w-])")
+_READ_ONLY = late(r"(?:ls|cat|cd|echo|grep|rg|sed|head|tail|find|pwd|git (?:status|diff|log|add|show))(?![\w-])")
 """Commands that only look: however often they run, they are no habit worth keeping."""
-_COMMAND_HEAD = re.compile(
+_COMMAND_HEAD = late(
     r"\A\s*+(?:(?:cd\s++\S{1,400}+\s*+&&|sudo|time|env|\w{1,64}+=\S{1,400}+)\s*+){0,8}"
     r"(?P<command>[^|;&\n]{2,400})"
 )
 
-_RUNNER = re.compile(
-    r"\A(?:python[\d.]{0,5} -m|npx|bunx|uvx|(?:uv|poetry|pdm) run|(?:npm|pnpm|yarn) exec) ([\w-]{1,64})"
-)
+_RUNNER = late(r"\A(?:python[\d.]{0,5} -m|npx|bunx|uvx|(?:uv|poetry|pdm) run|(?:npm|pnpm|yarn) exec) ([\w-]{1,64})")
 
 
 def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:

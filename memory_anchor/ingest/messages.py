@@ -16,6 +16,7 @@ from memory_anchor.base.json_values import Json, kind_of
 from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.language.fences import split_fenced, strip_fenced
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.safety import strip_private
 
 Role = Literal["user", "assistant", "system", "tool"]
@@ -33,7 +34,7 @@ MAX_MESSAGE_CHARS = 200_000
 READ_CHARS = 20_000
 """Read of one message; what people say to an agent is shorter, longer text was pasted."""
 MAX_TOOL_CALLS = 200
-MEMORY_TOOLS = re.compile(
+MEMORY_TOOLS = late(
     r"(?:search|save|get|list|recall|build|read|add|log|find|promote|forget|end|remember|resolve)_?"
     r"(?:memor(?:y|ies)|events?|context|constitution|active_context|operations|session|conversation"
     r"|conflict)|memory[-_]anchor",
@@ -147,22 +148,22 @@ def arguments_of(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, Mapping) else ({} if value is None else {"input": value})
 
 
-_CODE = re.compile(r"```(?:[^`]++|`(?!``))*(?:```)?|~~~(?:[^~]++|~(?!~~))*(?:~~~)?")
-_NOISE_LINE = re.compile(
+_CODE = late(r"```(?:[^`]++|`(?!``))*(?:```)?|~~~(?:[^~]++|~(?!~~))*(?:~~~)?")
+_NOISE_LINE = late(
     r"\s*+(?:>|[+-]{3} |@@ |diff --git|at \S{1,400}\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.{0,400}\|"
     r"|\[(?:[A-Z]{4,8}|[\u4e00-\u9fff]{2})\]\s|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"
     r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w{1,64} import|def \w{1,64}\("
     r"|class \w{1,64}[(:]|\w{2,10} ERR!|(?:FAILED|PASSED) \S{1,200}::"
     r"|(?:const|let|var|return|public|private|func|fn) .{0,400}[;{(=])"
 )
-_PAIR = re.compile(r"\s*+[\w./ -]{1,30}(?::(?:\s|[^\x00-\x7f/]|$)|：)")
+_PAIR = late(r"\s*+[\w./ -]{1,30}(?::(?:\s|[^\x00-\x7f/]|$)|：)")
 PAIRS_MIN = 3
 """Neighbouring lines of `key: value` that make a form, a log or a file, not what somebody says."""
-_INDENTED = re.compile(r"(?: {4}|\t)\s*+(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
-_SIGNED = re.compile(r"[+-]")
-_HUNK = re.compile(r"^(?:@@ |diff --git)", re.M)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
-_BLOB = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
+_INDENTED = late(r"(?: {4}|\t)\s*+(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
+_SIGNED = late(r"[+-]")
+_HUNK = late(r"^(?:@@ |diff --git)", re.M)
+_CONTROL = late(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
+_BLOB = late(r"[A-Za-z0-9+/=_-]{120,}")
 JUNK_SHARE = 0.05
 
 

@@ -51,6 +51,7 @@ from memory_anchor.ingest.reconcile import (
 from memory_anchor.ingest.relations import missing
 from memory_anchor.language.fences import FENCE_RULE, fence, instruction_like
 from memory_anchor.language.perspective import Perspective
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
@@ -325,7 +326,7 @@ def _verbatim(quote: str, seq: int, chunk: Sequence[Message]) -> str:
     return quote if source is not None and folded in fold(redact(prose_of(source)).text) else ""
 
 
-_SELF = re.compile(r"(?<![A-Za-z])(?:I|my|me|we|our)(?![A-Za-z])|我", re.I)
+_SELF = late(r"(?<![A-Za-z])(?:I|my|me|we|our)(?![A-Za-z])|我", re.I)
 
 
 def _in_person(content: str, style: Style) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.slots import DENY, PREDICATE, RULE_WORDS
 from memory_anchor.language.terms import CJK
 from memory_anchor.language.words import LETTERS, either, listed
@@ -36,20 +36,18 @@ _THINGS = bounded(
 )
 _SOME = bounded(r"\s(?:that|which|whose|inside|within)(?![a-z])", re.I)
 """After a thing: the rule is only for some of them."""
-_OF_COURSE = re.compile(r"(?<=argument) variable|(?<=parameter) variable")
-_BEFORE = re.compile(rf"(?<![a-z])([a-z]{{1,24}})[ -]\Z|([{CJK}]{{2}})\Z", re.I)
+_OF_COURSE = late(r"(?<=argument) variable|(?<=parameter) variable")
+_BEFORE = late(rf"(?<![a-z])([a-z]{{1,24}})[ -]\Z|([{CJK}]{{2}})\Z", re.I)
 _NOT_A_KIND = frozenset((*listed("left_out", "relations"), *listed("left_out", "slots"), *"任何凡给在于定义保证统起"))
 _VERB = bounded(f"{PREDICATE.pattern}|{RULE_WORDS.pattern}")
 """Which of the things, from the word before them: hotfix branches. Not a verb of naming, nor what says nothing."""
 _NAMING = bounded(r"(?<![a-z])(?:re)?nam(?:e|es|ed|ing)(?![a-z])|名", re.I)
-_SENTENCES = re.compile(r"(?<=[.!?])\s|(?<=[。！？；])")
+_SENTENCES = late(r"(?<=[.!?])\s|(?<=[。！？；])")
 _PASSES = bounded(rf"{either('supposed', edges=LETTERS)}|{either('for_now', edges=LETTERS)}|[?？]\Z", re.I)
 """A sentence that is asked, supposed, an example (if you have ...) or so for some days only."""
 _ORDERS = bounded(r"\A(?:could|can|would|will) you(?![a-z])|\A(?:能不能|能否|可否|可以)", re.I)
-_SENTENCE = re.compile(r"[.!?]\s|[。！？；\n]")
-_AFFIX = re.compile(
-    r"['\"`‘’“”「]([^'\"`‘’“”」\s.,]{1,40})[.,]?['\"`‘’“”」]|(?<![a-z])([a-z]{4,6})[ _-]?case(?![a-z])", re.I
-)
+_SENTENCE = late(r"[.!?]\s|[。！？；\n]")
+_AFFIX = late(r"['\"`‘’“”「]([^'\"`‘’“”」\s.,]{1,40})[.,]?['\"`‘’“”」]|(?<![a-z])([a-z]{4,6})[ _-]?case(?![a-z])", re.I)
 _AT_START = bounded(r"(?<![a-z])(?:start|begin|prefix|precede|lead|front|before)|开头|前缀|打头|前面", re.I)
 _AT_END = bounded(r"(?<![a-z])(?:end|suffix|close|finish)|结尾|后缀|收尾|后面|末尾|结束", re.I)
 

@@ -8,17 +8,17 @@ Invariant: every line names a live fact that its reader may read; the page is at
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, MemoryType, Visibility
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import is_chinese
 
 LINE_CHARS = 140
 SECTION_LINES = 6
 PAGE_LINES = 30
-_ENDS = re.compile(r"(?<=[.!?])\s|(?<=[。！？；])|\n")
+_ENDS = late(r"(?<=[.!?])\s|(?<=[。！？；])|\n")
 _WHO = frozenset({Visibility.USER, Visibility.AGENT, Visibility.ACCOUNT})
 
 SECTIONS: Mapping[str, tuple[tuple[str, str, frozenset[MemoryType]], ...]] = {

@@ -10,7 +10,6 @@ folder before a name are no other way.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.relations import wording
 from memory_anchor.language.acts import acts_of, cue_in
 from memory_anchor.language.commands import commands_of
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.recall.fixes import names_in
 
@@ -49,12 +48,12 @@ _REQUESTS = bounded(r"(?i)\bplease\b|(?:^|[^\u4e00-\u9fff])请(?!求)|帮我|麻
 _NUMBERS = bounded(r"(?<![A-Za-z0-9])v?\d{1,9}(?:\.\d{1,9}){0,4}(?![A-Za-z0-9])|(?<=[\"'])[^\"'\n]{1,200}(?=[\"'])")
 _ERROR = bounded(r"(?i)(?<!(?<!\d)0 )(?<!(?<!\d)0 个)(?:error|错误|失败)")
 """What says an error; "0 errors" says none."""
-SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
-_ENVIRONMENT = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]{0,80}=\S{0,200})")
+SENTENCE = late(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+_ENVIRONMENT = late(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]{0,80}=\S{0,200})")
 _FILES = frozenset(("git", "ls", "mkdir", "rm", "cp", "mv", "touch", "chmod", "tar"))
 """Programs that keep files in order, in every project."""
 _TAIL = bounded(r"\s{0,4}(?:2>&1\s{0,4})?\|\s{0,4}(?:tail|head|grep|cat)\b[^|&;\n]{0,200}$|\s{0,4}2>&1$")
-_CD = re.compile(r"^\s*cd\s+\S{1,400}\s*&&\s*")
+_CD = late(r"^\s*cd\s+\S{1,400}\s*&&\s*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MARKED = ("\n>", "```", "「", "\n\t", "\n    ", "“")
 _WORDS = {

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -34,7 +33,7 @@ from memory_anchor.base.hashing import content_hash
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Origin, Outcome, Relation, Similar, Status
 from memory_anchor.ingest.relations import Kind, may_repeat, opposed, own_subjects, replacement, shares_words, wording
 from memory_anchor.language.coverage import covers, words
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.slots import Reading, aligned, contrast, read
 from memory_anchor.language.terms import is_chinese
 
@@ -64,7 +63,7 @@ _DONE = bounded(
     r"|(?<!\w)\w+['’]s been)(?![a-z])|(?<![a-z])(?<!is )(?<!are )(?<!be )[a-z]{3,}ed (?:to|from|by|with)(?![a-z])"
 )
 """English of something that has happened."""
-_MOVED = re.compile(r"[改换搬迁升降涨调]")
+_MOVED = late(r"[改换搬迁升降涨调]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from itertools import pairwise, product
 
 from memory_anchor.ingest.naming import naming_rules, other_signs
 from memory_anchor.language.quantities import Number, numbers
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.slots import DENY, EXCLUSIVE, PLACED, RULE_WORDS, SINGLE, contrast, read
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed, pattern
@@ -51,7 +51,7 @@ BECOMES = bounded(either("becomes", edges=LETTERS))
 RENAMED = bounded(either("renamed", edges=LETTERS))
 ENDS = bounded(either("ends", edges=LETTERS))
 UNDOES = bounded(either("undoes", edges=LETTERS))
-_TOKEN = re.compile(
+_TOKEN = late(
     rf"(?P<time>每[天日晚]|凌晨|早上|早晨|上午|中午|下午|傍晚|晚上|夜里|(?:周|星期|礼拜)[一二三四五六日天](?!次))"
     rf"|(?P<count>[零〇一二两三四五六七八九十百千万半]++(?=[点分秒天周月年日号个次条名人台小岁元成]))|(?P<han>[{CJK}])"
     rf"|(?P<number>\d++(?:[.,:]\d++){{0,8}}(?![.,:]\d)%?(?![A-Za-z_]|-\w))"

@@ -7,7 +7,6 @@ wrote: both stay, disputed, until a human has looked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -42,6 +41,7 @@ from memory_anchor.ingest.letting_in import IN_FORCE, LetIn, let_in
 from memory_anchor.ingest.reconcile import Decision
 from memory_anchor.ingest.relations import wording
 from memory_anchor.language.coverage import covers
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import query_terms
 from memory_anchor.layers.gate import ConfidenceGate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
@@ -51,7 +51,7 @@ PROMOTED_FROM = "promoted from "
 """How the reason of a fact begins that was made from an event, whose id follows."""
 FORMER_READ, SUCCESSORS_FOLLOWED = 4, 20
 """Former versions that a text is compared with, and replacements followed from one to the memory that stands now."""
-_SUPERSEDED_BY = re.compile(r"superseded by ([a-z0-9]{6,16})\b")
+_SUPERSEDED_BY = late(r"superseded by ([a-z0-9]{6,16})\b")
 REPEATS_ADD_UP_TO = 32
 """Tags, and sources, of one memory up to which repeats add theirs."""
 

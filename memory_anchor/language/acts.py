@@ -21,7 +21,7 @@ from itertools import pairwise, takewhile
 
 from memory_anchor.base.json_values import record, text
 from memory_anchor.language.commands import ShellCommand, commands_of, look_only
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import STOP_WORDS, is_chinese, normal, stem, terms
 from memory_anchor.language.words import base_forms, listed, table
 
@@ -31,11 +31,11 @@ CUE_CHARS = 28
 NAME_CHARS = 4
 HEAD_WORDS = 3
 """The first words of a command that may be its subcommands."""
-_WORD = re.compile(r"-{0,2}[A-Za-z0-9_@./:#+=~-]{1,80}")
-_HAN = re.compile(r"[\u4e00-\u9fff]{1,12}")
-_AROUND = re.compile(r"\(\?<?[=!][^)]{1,60}\)")
-_LATIN = re.compile(r"[A-Za-z0-9]+")
-_CLAUSE = re.compile(r"[.,;:!?()，。；：！？（）、\n]")
+_WORD = late(r"-{0,2}[A-Za-z0-9_@./:#+=~-]{1,80}")
+_HAN = late(r"[\u4e00-\u9fff]{1,12}")
+_AROUND = late(r"\(\?<?[=!][^)]{1,60}\)")
+_LATIN = late(r"[A-Za-z0-9]+")
+_CLAUSE = late(r"[.,;:!?()，。；：！？（）、\n]")
 _PLACE = bounded(r"(?i)(?:\b(?:to|into|on|onto|against|at|in|from)\s+(?:the\s+)?|[到往对在向]\s*)([A-Za-z0-9_./-]+)")
 _BRANCHES = frozenset(("main", "master", "develop", "trunk"))
 
@@ -375,7 +375,7 @@ def cue_in(name: str, said: str) -> bool:
 def _cue(name: str, group: str = "cues") -> re.Pattern[str]:
     cues = re.split(r"[|\n]", text(table(group)[name]))
     parts = [cue.strip() for cue in cues if cue.strip()]
-    return re.compile("|".join(rf"\b{re.escape(cue)}\b" if cue.isascii() else re.escape(cue) for cue in parts))
+    return late("|".join(rf"\b{re.escape(cue)}\b" if cue.isascii() else re.escape(cue) for cue in parts))
 
 
 # --- both --------------------------------------------------------------------------------------------------------

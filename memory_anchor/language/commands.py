@@ -7,7 +7,6 @@ an open quote is split at blanks. Rejected: a full grammar of bash, for lines th
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 
 from memory_anchor.base.json_values import text
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.words import listed, table
 
 LINE_CHARS = 2_000
@@ -27,8 +26,8 @@ _BREAKS = frozenset("();<>|&\n{}")
 _SQL_STATEMENT = bounded(
     r"(?i)^\s*(select|insert|update|delete|drop|truncate|alter|create|grant|revoke|vacuum|reindex|explain|show|with)\b"
 )
-_SQL_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,80}")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}=")
+_SQL_WORD = late(r"[A-Za-z_][A-Za-z0-9_.$]{0,80}")
+_ASSIGNMENT = late(r"[A-Za-z_][A-Za-z0-9_]{0,80}=")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence, Set
 from functools import lru_cache
 
 from memory_anchor.language.quantities import numbers
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import CJK, stem
 from memory_anchor.language.words import LETTERS, either, listed
 
@@ -26,8 +26,8 @@ COMPARED_CHARS = 2_000
 """A longer text is never proven to be covered."""
 READINGS_KEPT = 2_048
 _IGNORED = frozenset(listed("left_out", "coverage"))
-_SENTENCE = re.compile(r"[。！!；;\n]|(?<=\?)|\.(?=\s|$)")
-_PIECE = re.compile(
+_SENTENCE = late(r"[。！!；;\n]|(?<=\?)|\.(?=\s|$)")
+_PIECE = late(
     rf"(?P<han>[{CJK}])|(?P<word>[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*[+#]*+)"
     rf"|(?P<minus>(?<![^\s(])-(?=\d))|(?P<clause>[,，:：()（）—–])|(?P<sign>[^\w\s.。、\"“”'‘’「」『』《》`*…\[\]-])"
 )
@@ -37,7 +37,7 @@ DENIES = bounded(either("reversal", edges=LETTERS))
 TURNS = bounded(either("condition", edges=LETTERS))
 CHANGES = bounded(either("change", edges=LETTERS))
 QUESTION = "?"
-_HAN = re.compile(rf"[{CJK}]")
+_HAN = late(rf"[{CJK}]")
 _HALVES = frozenset(("am", "pm"))
 
 

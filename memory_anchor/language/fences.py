@@ -34,6 +34,7 @@ from itertools import accumulate
 
 from memory_anchor.base.json_values import text
 from memory_anchor.domain.model import Trust
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.words import any_phrase, table
 
 WEAK_SIGN = "‹"
@@ -55,14 +56,14 @@ _ENTITIES = {
     **{"lsqb": "[", "lbrack": "[", "rsqb": "]", "rbrack": "]", "lpar": "(", "rpar": ")"},
 }
 _NAMES = "|".join(sorted(_ENTITIES, key=len, reverse=True))
-_ENTITY = re.compile(
+_ENTITY = late(
     r"[&＆﹠](?=[#a-z])(?:(?:amp|#0{0,6}38|#x0{0,6}26);?){0,4}"
     rf"(?:#(?P<decimal>[0-9]{{1,12}})|#x(?P<hex>[0-9a-f]{{1,10}})|(?P<name>{_NAMES}));?",
     re.I | re.A,
 )
 _PLAIN = r"[\t-\r -%'-~\u3041-\u3096\u30a1-\u30fa\u3401-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+"
 """Runs that are read as they are: ASCII without controls and `&`, kana, Chinese, Hangul."""
-_TOKEN = re.compile(f"{_PLAIN}|{re.sub('[?]P<[a-z]{1,30}>', '?:', _ENTITY.pattern)}|.", re.I | re.A | re.S)
+_TOKEN = late(f"{_PLAIN}|{re.sub('[?]P<[a-z]{1,30}>', '?:', _ENTITY.pattern)}|.", re.I | re.A | re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ FENCE_RULE = (
 """Stated once, in the stable prefix of everything that has fenced text."""
 SOURCE_CHARS = 120
 
-_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
+_INVISIBLE = late("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
 _GAP = r"[\s\u0301]*+"
 _ROLES = (
     r"(?:system(?:[-_ ]?(?:prompt|message))?|instructions?|constitution|developer|assistant|human|user"
@@ -172,7 +173,7 @@ DEFUSED = f"{WEAK_SIGN}·"
 """The first characters of a disarmed mark."""
 _BLUR = r"\s\u0301|!?.*_~^`·•・"
 """What may be between a sign and our name, besides slashes; no hyphen, because `<-` is an arrow in code."""
-_MARK = re.compile(
+_MARK = late(
     rf"[<{WEAK_SIGN}](?!(?<={WEAK_SIGN})·)(?:"  # a disarmed mark stays as it is
     rf"(?=[<{WEAK_SIGN}])(?=.{_GAP}/?{_GAP}SYS{_GAP}>)"
     rf"|(?=[^<{WEAK_SIGN}])(?:"
@@ -188,7 +189,7 @@ _MARK = re.compile(
     re.I | re.A,
 )
 """Signs in a skeleton that open a look-alike fence or chat marker; a match has nothing else."""
-_LINE = re.compile(
+_LINE = late(
     r"(?:\A|(?<=[\n\r\v\f]))[ \t\u0301]*+((?:H(?i:uman)|A(?i:ssistant)|S(?i:ystem))[ \t]*+:(?!:)"
     r"|(?:\#[ \t]*+){1,6}(?i:constitution|how[ ]things[ ]are[ ]done[ ]here|verified[ ]facts|events"
     r"|documents[ ]and[ ]history|active[ ]context[ ]of[ ]this[ ]conversation|lorebook(?:[ ]for[ ]this[ ]message)?)"
@@ -198,11 +199,11 @@ _LINE = re.compile(
 )
 """What opens a turn of a conversation or a section of our contexts, in a skeleton. `human:` in lower case is a field or
 a key; the headings are those of `context/sections.py` and of the constitution's introduction."""
-_SUSPECT = re.compile(f"[{re.escape(alike(f'<{WEAK_SIGN}[&:#'))}]")
+_SUSPECT = late(f"[{re.escape(alike(f'<{WEAK_SIGN}[&:#'))}]")
 """Without one of these nothing above can match; most prose has none."""
 
 
-_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_OBEYED = late("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters but tab and line ends, and the signs that change the direction of what follows."""
 
 
@@ -254,7 +255,7 @@ def fence(text: str, *, source: str, trust: Trust) -> str:
 
 
 _FENCES = "|".join((FENCE_TAG, r"memory-anchor(?:-[a-z]{1,20}){0,3}", "system-reminder"))
-_FENCE_OPEN = re.compile(rf"<({_FENCES})(?:\s[^<>]{{0,400}})?>", re.I)
+_FENCE_OPEN = late(rf"<({_FENCES})(?:\s[^<>]{{0,400}})?>", re.I)
 
 
 def split_fenced(text: str) -> tuple[str, str]:
@@ -284,7 +285,7 @@ def strip_fenced(text: str) -> str:
     return split_fenced(text)[0]
 
 
-_INJECTION = re.compile("|".join(any_phrase("instruction", one) for one in ("english", "chinese")), re.I | re.M)
+_INJECTION = late("|".join(any_phrase("instruction", one) for one in ("english", "chinese")), re.I | re.M)
 
 
 def instruction_like(text: str) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from memory_anchor.language.safe_regex import linear
+from memory_anchor.language.safe_regex import late, linear
 
 UNGATED, UNGATED_CHARS = 16, 2_000
 """So many texts, none longer than this, are looked through before a gate is built."""
@@ -23,7 +23,7 @@ BOUND_MAX = 40
 _EDGES = ("(?=", "(?!", "(?<=", "(?<!")
 _SPACE, _WORD = r"\s\x1c-\x1f", r"\p{L}\p{N}_"
 """What Python calls white space, and parts of words: with ² and ①, without marks alone."""
-_REPEAT = re.compile(r"\{(\d+),(\d*)\}|\{(\d+)\}")
+_REPEAT = late(r"\{(\d+),(\d*)\}|\{(\d+)\}")
 
 
 def gate(*patterns: re.Pattern[str]) -> Callable[[str], bool]:

@@ -9,10 +9,11 @@ Rejected: a query file for each language (forty of them, each with other names f
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from memory_anchor.language.safe_regex import late
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -35,9 +36,9 @@ _GRAMMARS = {
     "ts": ("tree_sitter_typescript", "language_typescript"),
     "tsx": ("tree_sitter_typescript", "language_tsx"),
 }
-_CALLED = re.compile(r"(function|method|constructor|subroutine)(_|$)|^(func_literal|arrow_function|singleton_method)$")
-_HOLDS = re.compile(r"(class|struct|interface|trait|impl|enum|union|record|object|module|mod|namespace|type)(_|$)")
-_DEFINES = re.compile(r"_(definition|declaration|item|specifier|spec)$|^(class|module|method|singleton_method)$")
+_CALLED = late(r"(function|method|constructor|subroutine)(_|$)|^(func_literal|arrow_function|singleton_method)$")
+_HOLDS = late(r"(class|struct|interface|trait|impl|enum|union|record|object|module|mod|namespace|type)(_|$)")
+_DEFINES = late(r"_(definition|declaration|item|specifier|spec)$|^(class|module|method|singleton_method)$")
 _NAMED = ("name", "declarator", "type")
 
 

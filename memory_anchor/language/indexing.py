@@ -8,13 +8,13 @@ it is ever shown: a snippet's text is the memory's content alone.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from datetime import datetime
 
 from memory_anchor.domain.model import Layer, Memory
 from memory_anchor.domain.ports import SparseVector
 from memory_anchor.language.due_dates import may_be_due
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import is_chinese, normal, term_id, terms, weighted
 from memory_anchor.language.words import listed
 
@@ -29,7 +29,7 @@ CONTEXT_WEIGHT = 0.5
 CONTEXT_CHARS = 600
 """Characters of the event before that are stored as context."""
 _MONTH_NAMES = listed("calendar", "months")
-_LEAD = re.compile(r"\A\s*+[\[【(（][^\]】)）\n]{1,40}[\]】)）]\s*+")
+_LEAD = late(r"\A\s*+[\[【(（][^\]】)）\n]{1,40}[\]】)）]\s*+")
 _LEAD_SEARCH_CHARS = 60
 
 

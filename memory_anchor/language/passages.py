@@ -24,6 +24,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from memory_anchor.language import grammars
+from memory_anchor.language.safe_regex import late
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -46,11 +47,11 @@ _FORMS: dict[str, Form] = {"md": "markdown", "markdown": "markdown", "rst": "rst
 
 _LEAVES = frozenset({"paragraph_open", "fence", "code_block", "html_block", "tr_open", "hr", "heading_open"})
 _ABBREVIATED = r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)(?<!\bcf)(?<!\bNo)(?<!\b[A-Z])(?<!\bDr)(?<!\bMr)(?<!\bMs)"
-_SENTENCE_END = re.compile(
+_SENTENCE_END = late(
     rf"{_ABBREVIATED}[.!?][\"'”’)\]]{{0,3}}\s++(?=[\"'“‘(\[`*_]{{0,3}}[A-Z0-9\u3400-\u9fff])|[。！？；…]+[”’』」）》\"]{{0,3}}\s*"
 )
-_BLANK = re.compile(r"\n[^\S\n]*+\n\s*")
-_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*\Z")
+_BLANK = late(r"\n[^\S\n]*+\n\s*")
+_UNDERLINE = late(r"([=\-~^\"'`#*+.:_])\1{2,}\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)

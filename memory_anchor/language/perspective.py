@@ -18,7 +18,7 @@ import re
 from enum import StrEnum
 
 from memory_anchor.domain.model import Layer, Memory, Origin, Scope, WriteMode
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.words import any_phrase, either
 
@@ -71,12 +71,12 @@ def title(content: str) -> str:
 
 
 _FIRST_PERSON_MODES = frozenset({WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER})
-_QUOTED_OR_CODE = re.compile(
+_QUOTED_OR_CODE = late(
     r"```(?:[^`]++|`(?!``))*(?:```)?|`[^`\n]*+`|\"[^\"\n]*+\""
     r"|“[^“”\n]*+”|「[^「」\n]*+」|^>.*+$",
     re.S | re.M,
 )
-_FIRST_PERSON = re.compile(
+_FIRST_PERSON = late(
     r"(?<![A-Za-z0-9_])(?:I|I['’](?:m|ve|d|ll)|me|my|mine|myself|we|our|ours|us)(?![A-Za-z0-9_])|我|咱"
 )
 _BLOCK = ("```", "~~~", "|", "#", "-", "*", ">", "    ", "\t")

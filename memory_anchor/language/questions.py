@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import CJK, is_chinese, stem, terms
 from memory_anchor.language.timespans import says_it_happened
 from memory_anchor.language.words import pattern
@@ -50,8 +50,8 @@ CONCEPTS_MAX = 12
 """Words of one question that are translated."""
 LONGEST = 6
 """Characters of the longest Chinese word in the glossary."""
-_HAN = re.compile(rf"[{CJK}]{{1,400}}")
-_WORD = re.compile(r"[a-z0-9][a-z0-9+#-]{0,40}")
+_HAN = late(rf"[{CJK}]{{1,400}}")
+_WORD = late(r"[a-z0-9][a-z0-9+#-]{0,40}")
 
 
 def phrases_in_other_language(text: str) -> tuple[tuple[Phrase, ...], ...]:

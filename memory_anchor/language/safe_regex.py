@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import AnyStr, cast
 
 BLANKS_MAX = 8
 """The most blanks between two words of one rule."""
@@ -25,18 +26,47 @@ RUN_MAX = 64
 """The longest run of characters for one element of a rule: the length of a word."""
 _BLANK = frozenset({r"\s", " ", r"[ \t]"})
 _OPENING = re.compile(r"\((?:\?(?:P<\w{1,60}>|P=\w{1,60}|<?[=!]|>|[a-zA-Z-]{0,8}:|[a-zA-Z]{1,8}(?=\))))?")
+_USES = (
+    *("search", "match", "fullmatch", "finditer", "findall", "sub", "subn", "split"),
+    *("pattern", "flags", "groups", "groupindex"),
+)
 _REPEATED = re.compile(
     r"(?:(?P<sign>[*+])|\{(?P<least>\d{1,5}),\}|(?P<closed>\?|\{\d{1,5}\}|\{\d{0,5},\d{1,5}\}))(?P<how>[?+]?)"
 )
 
 
+class _Late:
+    """An expression that is compiled by its first use, and passes for a compiled one until then."""
+
+    __class__ = property(lambda _: re.Pattern)
+
+    def __init__(self, pattern: str | bytes, flags: int, *, is_bounded: bool) -> None:
+        self._made_of = pattern, flags, is_bounded
+
+    def __getattr__(self, name: str) -> object:
+        if name not in _USES:
+            raise AttributeError(name)
+        pattern, flags, is_bounded = self._made_of
+        self.pattern = bounded_source(pattern) if is_bounded and isinstance(pattern, str) else pattern
+        if name != "pattern":
+            compiled = re.compile(self.pattern, flags)
+            vars(self).update({use: getattr(compiled, use) for use in _USES})  # found without a detour from now on
+        found: object = vars(self)[name]
+        return found
+
+
+def late(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return an expression that is compiled by its first use: a command uses few of the thousand that there are."""
+    return cast("re.Pattern[AnyStr]", _Late(pattern, flags, is_bounded=False))
+
+
 def bounded(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Return the compiled expression with every `*`, `+` and `{n,}` bounded; lazy and possessive ones stay so.
+    """Return the `late` expression with every `*`, `+` and `{n,}` bounded; lazy and possessive ones stay so.
 
     >>> bounded(r"(?:very )*good\\s*\\w+").pattern
     '(?:very ){0,8}good\\\\s{0,8}\\\\w{1,64}'
     """
-    return re.compile(bounded_source(pattern), flags)
+    return cast("re.Pattern[str]", _Late(pattern, flags, is_bounded=True))
 
 
 def linear(pattern: str) -> Callable[[str], bool]:

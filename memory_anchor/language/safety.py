@@ -29,6 +29,7 @@ from functools import cache
 
 from memory_anchor.base.json_values import Json
 from memory_anchor.language.gates import gate
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.secret_context import Span, contextual
 from memory_anchor.language.secret_rules import is_reference, rules_that_may
 
@@ -37,15 +38,15 @@ UNSEEN = (
     "\ufeff\uffa0\U000e0000-\U000e0fff"
 )
 """Default-ignorable characters, for a character class: they are not shown, so any may be anywhere."""
-_ESCAPED = re.compile(
+_ESCAPED = late(
     rf"[{UNSEEN}]+|&(?:#\d{{1,7}}|#[xX][0-9a-fA-F]{{1,6}}|[a-zA-Z]{{2,8}});"
     r"|%[2-7][0-9a-fA-F]|\\u00[2-7][0-9a-fA-F]|\\x[2-7][0-9a-fA-F]|\\[\"'/]"
 )
-_IN_PIECES = re.compile(
+_IN_PIECES = late(
     r"[\"'`]\s{0,8}+[+.]?\s{0,200}+[\"'`](?=[A-Za-z0-9+/=_-])|\\\r?\n\s{0,40}+"
     r"|(?<=[A-Za-z0-9+/_-])\r?\n[> \t]{0,40}+(?=[A-Za-z0-9+/=_-]{12})|(?<=\w)\*{2,3}|\*{2,3}(?=\w)|(?<=\w)<wbr/?>"
 )
-_LINE_JOIN = re.compile(r"[A-Za-z0-9+/_-]{12}\Z")
+_LINE_JOIN = late(r"[A-Za-z0-9+/_-]{12}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +141,12 @@ _PLAIN = {0xFF01 + offset: 0x21 + offset for offset in range(94) if chr(0x21 + o
     0x3000: 0x20
 }
 """Full-width forms to ASCII, one to one, so that positions stay the same; punctuation that ends a clause stays."""
-_FULL_WIDTH = re.compile(r"[\uff01-\uff5e\u3000]")
-_LONG_NUMBER = re.compile(r"\d(?:[ .()-]{0,2}\d){6}")
+_FULL_WIDTH = late(r"[\uff01-\uff5e\u3000]")
+_LONG_NUMBER = late(r"\d(?:[ .()-]{0,2}\d){6}")
 """Fewer digits make no card, telephone or identity number; most texts have no such run."""
-_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_BODY = re.compile(r"(?:\s{0,4}(?:\\n)?\s{0,4}[A-Za-z0-9+/=]{16,4096}(?:\\n)?){0,200}")
+_PEM = late(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_END = late(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = late(r"(?:\s{0,4}(?:\\n)?\s{0,4}[A-Za-z0-9+/=]{16,4096}(?:\\n)?){0,200}")
 
 
 def redact(text: str, *, keep: frozenset[str] = frozenset()) -> Redacted:
@@ -186,7 +187,7 @@ def _first_kind(text: str) -> str:
     return next((kind for _, _, kind in _spans(text, whole=False)), "")
 
 
-_PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
+_PLACEHOLDER = late(r"\[redacted:[a-z_]{1,20}\]")
 
 
 def only_secrets(text: str) -> bool:
@@ -230,7 +231,7 @@ def _without(text: str, spans: list[Span]) -> Redacted:
     return Redacted("".join(parts), tuple(kind for kind in KINDS if kind in kinds))
 
 
-_PRIVATE = re.compile(r"[<＜]\s{0,3}([/／]?)\s{0,3}private(?:\s[^<>]{0,200})?\s{0,3}[>＞]", re.I)
+_PRIVATE = late(r"[<＜]\s{0,3}([/／]?)\s{0,3}private(?:\s[^<>]{0,200})?\s{0,3}[>＞]", re.I)
 
 
 def strip_private(text: str) -> str:

@@ -31,6 +31,7 @@ from typing import Literal
 from memory_anchor.base.json_values import records, text
 from memory_anchor.language.gates import gate
 from memory_anchor.language.randomness import classes, machine_made_chance
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.words import any_phrase, filled, table
 
 Span = tuple[int, int, str]
@@ -67,41 +68,41 @@ SIGNS_LEAST = 5
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 
-_TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+/=.~-]{11,3999}")
+_TOKEN = late(r"[A-Za-z0-9][A-Za-z0-9_+/=.~-]{11,3999}")
 _DIGEST_CHARS = frozenset({40, 64})
-_HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
-_VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
+_HEX = late(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
+_VENDORS = late(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
 """The common form of vendors: a short name, an underscore or a dot, a long body."""
-_VENDOR = re.compile(r"[A-Z]{2,8}-(?=[0-9a-z])")
-_PATH = re.compile(r"(?:^|/)[a-z]{4,40}/|/[a-z]{4,40}$|\.[a-z]{1,5}\d?$")
+_VENDOR = late(r"[A-Z]{2,8}-(?=[0-9a-z])")
+_PATH = late(r"(?:^|/)[a-z]{4,40}/|/[a-z]{4,40}$|\.[a-z]{1,5}\d?$")
 _PATTERNS = {name: text(source) for name, source in table("secret_context").items()}
 
 
 def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
     """Return an expression of `secrets.toml`; the words for a password are its part `{chosen}`."""
-    return re.compile(filled(_PATTERNS[name], {"chosen": any_phrase("secret_labels", "password")}), flags)
+    return late(filled(_PATTERNS[name], {"chosen": any_phrase("secret_labels", "password")}), flags)
 
 
 _LABELS = "|".join(
     f"(?P<{kind}>{any_phrase('secret_labels', kind)})" for kind in ("password", "private", "token", "api_key", "other")
 )
-_WORDS = re.compile(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
+_WORDS = late(rf"(?:{_LABELS})(?!(?<=[a-z0-9])[a-z])")
 """The words of `words.toml`; the group's name is what a word says about a token near it."""
 _NOT_SECRET_BEFORE = _pattern("not_secret_before")
-_NOT_SECRET_BODY = re.compile(r"\AAAAA[B-Z][0-9A-Za-z]{3}|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
-_BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
-_BLOCK_MARK = re.compile(r"-----(?:begin|end)")
-_CACHE_KEY = re.compile(r"(?:[A-Za-z]{2,20}-){2,6}(?:[0-9a-f]{40}|[0-9a-f]{64})")
+_NOT_SECRET_BODY = late(r"\AAAAA[B-Z][0-9A-Za-z]{3}|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
+_BEGIN_PUBLIC = late(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
+_BLOCK_MARK = late(r"-----(?:begin|end)")
+_CACHE_KEY = late(r"(?:[A-Za-z]{2,20}-){2,6}(?:[0-9a-f]{40}|[0-9a-f]{64})")
 """Names and a digest."""
-_EXPONENT = re.compile(r'"\s{0,4},\s{0,4}"e"')
+_EXPONENT = late(r'"\s{0,4},\s{0,4}"e"')
 """After the number of a public RSA key in JSON."""
-_WORD_RUN = re.compile(r"[A-Z]?[a-z]{3,}")
+_WORD_RUN = late(r"[A-Z]?[a-z]{3,}")
 WORDY = 0.55
 """Share of words in a token from which it is a name; random base 62 has some 0.25."""
 _VALUE_SIGN = _pattern("value_sign")
-_GROUPS = re.compile(r"\d{4,8}(?:-\d{4,8}){3,9}")
-_DIGIT = re.compile("[0-9]")
-_SEPARATORS = re.compile(r"[_+/=.~-]")
+_GROUPS = late(r"\d{4,8}(?:-\d{4,8}){3,9}")
+_DIGIT = late("[0-9]")
+_SEPARATORS = late(r"[_+/=.~-]")
 
 
 def changes(token: str) -> float:
@@ -270,7 +271,7 @@ def _is_in_use(body: str, text: str, lowered: str, at: int) -> bool:
     )
 
 
-_CLAUSE = re.compile(r"[^\n.。;；]*+")
+_CLAUSE = late(r"[^\n.。;；]*+")
 _KINDS = {"password": "password", "private": "private_key", "token": "token", "api_key": "api_key"}
 
 
@@ -317,9 +318,9 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
             yield begin, reached, _KINDS.get(label, "token")
 
 
-_ADDRESS_BEFORE = re.compile(r"://[^\s\"'`<>?#=]{0,200}\Z")
+_ADDRESS_BEFORE = late(r"://[^\s\"'`<>?#=]{0,200}\Z")
 ADDRESS_CHARS = 210
-_SEGMENT = re.compile(r"[^/@]{12,400}")
+_SEGMENT = late(r"[^/@]{12,400}")
 
 
 def _in_address(text: str, lowered: str, begun: int, start: int, end: int) -> Iterator[Span]:
@@ -336,8 +337,8 @@ def _in_address(text: str, lowered: str, begun: int, start: int, end: int) -> It
 
 
 _GLUE = ":!$|."
-_GLUED_BEFORE = re.compile(r"(?:[A-Za-z0-9+/=_-]{6,80}[:!$|.]{1,3}){1,8}\Z")
-_GLUED_AFTER = re.compile(r"[:!$|.]{1,3}[A-Za-z0-9+/=_-]{6,400}")
+_GLUED_BEFORE = late(r"(?:[A-Za-z0-9+/=_-]{6,80}[:!$|.]{1,3}){1,8}\Z")
+_GLUED_AFTER = late(r"[:!$|.]{1,3}[A-Za-z0-9+/=_-]{6,400}")
 
 
 def _with_glued(text: str, start: int, end: int) -> tuple[int, int]:
@@ -362,15 +363,15 @@ def _in_public_block(marks: Sequence[re.Match[str]], at: int) -> bool:
 _PASSWORD_WORD = _pattern("password_word")
 _PIN_WORD = _pattern("pin_word")
 _SIGNED = _pattern("signed")
-_CHOSEN = re.compile(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
+_CHOSEN = late(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
 _QUOTED_WORDS = _pattern("quoted_words")
 _PIN_HINTS = _PATTERNS["pin_hints"].split()
-_STOP = re.compile(r"\n\n|\ufffc")
+_STOP = late(r"\n\n|\ufffc")
 """An empty line, or a redaction: a word for a password says nothing about what comes after it."""
 _UNIT = _pattern("unit", re.I)
-_NAMES_ONLY = re.compile(r"[A-Za-z_][A-Za-z_]*|[A-Z][A-Z0-9_]{2,60}|[a-z]{2,20}(?:[-_/.][a-z0-9]{1,20}){1,8}|\W+")
+_NAMES_ONLY = late(r"[A-Za-z_][A-Za-z_]*|[A-Z][A-Z0-9_]{2,60}|[a-z]{2,20}(?:[-_/.][a-z0-9]{1,20}){1,8}|\W+")
 _CODE = _pattern("code")
-_NAME_REST = re.compile(r"[A-Za-z0-9_/]*+(?:\.[A-Za-z]{1,5}(?![A-Za-z]))?(?:::[A-Za-z0-9_]*+){0,4}")
+_NAME_REST = late(r"[A-Za-z0-9_/]*+(?:\.[A-Za-z]{1,5}(?![A-Za-z]))?(?:::[A-Za-z0-9_]*+){0,4}")
 
 
 _COMPOSED = _pattern("composed", re.I)
@@ -378,7 +379,7 @@ _LOGIN = _pattern("login", re.I)
 _LOGIN_CHARS = 50
 """Characters before a password that may have its user name."""
 _PLAIN_WORD = _pattern("plain_word")
-_NO_WORD = re.compile(any_phrase("no_password", "english"))
+_NO_WORD = late(any_phrase("no_password", "english"))
 _ANSWER = _pattern("answer", re.I)
 
 
@@ -464,26 +465,26 @@ def _chosen_before(text: str, start: int, end: int, is_reference: Callable[[str]
 
 _LINK = _pattern("link")
 _PLACED = tuple(
-    (text(row["kind"]), text(row["hint"]), re.compile(text(row["pattern"]), re.I if "flags" in row else 0))
+    (text(row["kind"]), text(row["hint"]), late(text(row["pattern"]), re.I if "flags" in row else 0))
     for row in records(table("secret_formats")["placed"])
 )
 
-_PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
-_USER_PASSWORD = re.compile(r"[\w.@+-]{1,60}:[\x21-\x7e]{6,200}")
-_BASE = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{16,4000}={0,6}(?![A-Za-z0-9+/=_-])")
+_PLACEHOLDER = late(r"\[redacted:[a-z_]{1,20}\]")
+_USER_PASSWORD = late(r"[\w.@+-]{1,60}:[\x21-\x7e]{6,200}")
+_BASE = late(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{16,4000}={0,6}(?![A-Za-z0-9+/=_-])")
 """Candidates for base 64, with either alphabet, and base 32."""
 _SPELT = (
-    (16, re.compile(r"(?<![0-9A-Za-z])(?:(?:\\x|0x|[%=])?[0-9A-Fa-f]{2}(?:, |[ :,-])?){12,2000}")),
-    (10, re.compile(r"(?<![0-9A-Za-z])[1-9][0-9]{1,2}(?:(?:, |[ ,])[1-9][0-9]{1,2}){11,2000}")),
-    (8, re.compile(r"(?:\\[01][0-7]{2}){12,2000}")),
-    (2, re.compile(r"(?<![0-9A-Za-z])(?:[01]{8}(?:, |[ ,])?){12,2000}")),
+    (16, late(r"(?<![0-9A-Za-z])(?:(?:\\x|0x|[%=])?[0-9A-Fa-f]{2}(?:, |[ :,-])?){12,2000}")),
+    (10, late(r"(?<![0-9A-Za-z])[1-9][0-9]{1,2}(?:(?:, |[ ,])[1-9][0-9]{1,2}){11,2000}")),
+    (8, late(r"(?:\\[01][0-7]{2}){12,2000}")),
+    (2, late(r"(?<![0-9A-Za-z])(?:[01]{8}(?:, |[ ,])?){12,2000}")),
 )
 """The base of characters written as numbers, and their form: a dump, escapes, a list of bytes."""
 _ONE = {
-    16: re.compile(r"(?:0x)?([0-9A-Fa-f]{2})"),
-    10: re.compile(r"([0-9]{2,3})"),
-    8: re.compile(r"([01][0-7]{2})"),
-    2: re.compile(r"([01]{8})"),
+    16: late(r"(?:0x)?([0-9A-Fa-f]{2})"),
+    10: late(r"([0-9]{2,3})"),
+    8: late(r"([01][0-7]{2})"),
+    2: late(r"([01]{8})"),
 }
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from memory_anchor.base.json_values import optional_text, record, records, text
 from memory_anchor.language.gates import gate
 from memory_anchor.language.randomness import machine_made_chance
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.secret_context import (
     LABELLED_CHARS,
     LIKELY_MADE,
@@ -78,7 +79,7 @@ def _luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-_BRANDS = re.compile(
+_BRANDS = late(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
     r"|3(?:0[0-5]|[68]\d)\d{11}|35\d{14}|6(?:011|5\d\d|4[4-9]\d)\d{12}|62\d{14,17}"
 )
@@ -101,7 +102,7 @@ def _is_resident_id(match: re.Match[str]) -> bool:
 
 
 _BENIGN_VALUES = frozenset(listed("left_out", "secrets"))
-_CODE_VALUE = re.compile(
+_CODE_VALUE = late(
     r"[$<{(*%\[]|x{3,200}$|\.{3}|[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,6}[\[(]?|[A-Za-z_]\w{0,60}[\[(]"
     r"|[A-Za-z]{1,30}(?:_[A-Za-z]{1,30}){1,8}$|process\.env|os\.environ|\[?redacted"
     r"|[A-Z][A-Z0-9_]{2,40}$|/[A-Za-z]|https?://|~/|--|0x[0-9a-f]{0,8}$",
@@ -141,7 +142,7 @@ def _is_password(match: re.Match[str]) -> bool:
     return _mixed(value) or (value.isdigit() and len(value) >= 6) or (is_made and value.islower())
 
 
-_DIGEST = re.compile(r"sha(?:1|224|256|384|512)[-:]|v?\d{1,4}(?:\.\d{1,6}){1,4}")
+_DIGEST = late(r"sha(?:1|224|256|384|512)[-:]|v?\d{1,4}(?:\.\d{1,6}){1,4}")
 
 
 def _is_keyed(match: re.Match[str]) -> bool:
@@ -181,14 +182,12 @@ def _is_social_security(match: re.Match[str]) -> bool:
     return area not in {"000", "666"} and not area.startswith("9")
 
 
-_IN_URL = re.compile(r"://[^\s/@]{0,70}:$")
-_NOT_MAIL = re.compile(
-    r"(?<![A-Za-z0-9_-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)(?:\s{1,3}-?[\w/.-]{1,40}){0,5}\s{1,3}$"
-)
+_IN_URL = late(r"://[^\s/@]{0,70}:$")
+_NOT_MAIL = late(r"(?<![A-Za-z0-9_-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)(?:\s{1,3}-?[\w/.-]{1,40}){0,5}\s{1,3}$")
 
 
-_MESSAGE_ID = re.compile(r"(?:message-id|in-reply-to|references):?\s{0,2}<$", re.I)
-_ID_BEFORE = re.compile(r"(?<![a-z])ids?\W{0,3}$", re.I)
+_MESSAGE_ID = late(r"(?:message-id|in-reply-to|references):?\s{0,2}<$", re.I)
+_ID_BEFORE = late(r"(?<![a-z])ids?\W{0,3}$", re.I)
 
 
 def _is_email(match: re.Match[str]) -> bool:
@@ -241,10 +240,10 @@ def _rules() -> Iterator[Rule]:
         pattern = optional_text(row.get("pattern")) or f"{_L}(?:{row['prefix']}){row['body']}{end}"
         yield Rule(
             kind=text(row["kind"]),
-            pattern=re.compile(filled(pattern, parts), _FLAGS[text(row.get("flags"), "")]),
+            pattern=late(filled(pattern, parts), _FLAGS[text(row.get("flags"), "")]),
             hints=tuple(text(row.get("hints"), "").split()),
             accept=_CHECKS[text(row["check"])] if "check" in row else None,
-            starts=re.compile(text(row["starts"])) if "starts" in row else None,
+            starts=late(text(row["starts"])) if "starts" in row else None,
             numeric=bool(row.get("numeric")),
         )
 

@@ -10,21 +10,22 @@ import math
 import re
 from dataclasses import dataclass
 
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.words import pattern
 
-_LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
-_TITLES = re.compile(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)+")
-_NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
+_LEAD = late(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
+_TITLES = late(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)+")
+_NOTE = late(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
 NOTE_CHARS = 200
 """A longer note at the end belongs to the text."""
-_TIME = re.compile(pattern("shape", "time"), re.IGNORECASE)
-_NUMBER = re.compile(pattern("shape", "number"), re.IGNORECASE)
-_WHEN = re.compile(r"\bwhen\b", re.IGNORECASE)
-_ASKS_WHEN = re.compile(pattern("shape", "asks_when"), re.IGNORECASE)
-_ASKS_ELSE = re.compile(pattern("shape", "asks_else"), re.IGNORECASE)
-_WANTS_TIME = re.compile(pattern("shape", "wants_time"), re.IGNORECASE)
-_WANTS_NUMBER = re.compile(r"\bhow (?:many|much|often|old)\b|多少|几[个次天年人只条页项遍种岁]|多大", re.IGNORECASE)
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
+_TIME = late(pattern("shape", "time"), re.IGNORECASE)
+_NUMBER = late(pattern("shape", "number"), re.IGNORECASE)
+_WHEN = late(r"\bwhen\b", re.IGNORECASE)
+_ASKS_WHEN = late(pattern("shape", "asks_when"), re.IGNORECASE)
+_ASKS_ELSE = late(pattern("shape", "asks_else"), re.IGNORECASE)
+_WANTS_TIME = late(pattern("shape", "wants_time"), re.IGNORECASE)
+_WANTS_NUMBER = late(r"\bhow (?:many|much|often|old)\b|多少|几[个次天年人只条页项遍种岁]|多大", re.IGNORECASE)
+_WORD = late(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
 LEAST_WORDS = 5
 """Shorter texts count as this long."""
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from memory_anchor.language.quantities import Number, numbers
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import terms
 from memory_anchor.language.words import LETTERS, either, listed, pattern, sides
 
@@ -68,7 +68,7 @@ ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
 
 _DENIED_IMPLIED = bounded(rf"(?:{DENY.pattern})\s?(?:\w{{1,24}}+\s)?(?:{IMPLIED.pattern})")
-_TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]++(?:[.'’/+#:-]++[a-z0-9_]++)*")
+_TOKEN = late(rf"[{CJK}]|[a-z0-9_]++(?:[.'’/+#:-]++[a-z0-9_]++)*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import Protocol
 
 from memory_anchor.domain.ports import SparseVector
 from memory_anchor.language.gates import gate
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.words import base_forms, listed, placed
 
 TERMS_VERSION = 3
@@ -39,20 +40,20 @@ BASE_FORMS = base_forms()
 
 CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _COMPOUND = r"[A-Za-z0-9_]++(?:[._/\\:@#+\-]++[A-Za-z0-9_]++)+"
-_TOKEN = re.compile(rf"[{CJK}]+|{_COMPOUND}|[^\W{CJK}]+(?:['’][A-Za-z]+)?")
-_JOINED = re.compile(r"[._/\\:@#+\-]")
+_TOKEN = late(rf"[{CJK}]+|{_COMPOUND}|[^\W{CJK}]+(?:['’][A-Za-z]+)?")
+_JOINED = late(r"[._/\\:@#+\-]")
 """What joins the parts of an identifier."""
-_HAN = re.compile(rf"[{CJK}]")
-_POSSESSIVE = re.compile(r"['’](s|t|re|ve|d|ll|m)$")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_VERSION = re.compile(r"v(\d++(?:\.\d++)+)\Z")
+_HAN = late(rf"[{CJK}]")
+_POSSESSIVE = late(r"['’](s|t|re|ve|d|ll|m)$")
+_HUMP = late(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SEPARATORS = late(r"[^A-Za-z0-9]+")
+_THOUSANDS = late(r"(?<=\d),(?=\d{3}(?!\d))")
+_VERSION = late(r"v(\d++(?:\.\d++)+)\Z")
 
 _MONTHS = placed("calendar", "months", first=1)
 _MONTHS |= {name[:3]: month for name, month in _MONTHS.items()} | {"sept": 9}
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_DATES = re.compile(
+_DATES = late(
     rf"""
       (?P<y1>\d{{4}})[-/.](?P<m1>\d{{1,2}})(?:[-/.](?P<d1>\d{{1,2}}))?(?!\d)
     | (?P<y2>\d{{4}})\s{{0,8}}年\s{{0,8}}(?P<m2>\d{{1,2}})\s{{0,8}}月(?:\s{{0,8}}(?P<d2>\d{{1,2}})\s{{0,8}}[日号])?
@@ -61,7 +62,7 @@ _DATES = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_QUOTED = re.compile(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
+_QUOTED = late(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
 
 DATE_TERM = "date:"
 """The prefix of a date's language-free term."""

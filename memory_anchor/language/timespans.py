@@ -19,7 +19,7 @@ import re
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.words import either, listed, pattern
 
 Span = tuple[date, date]
@@ -168,7 +168,7 @@ def _moved(at: date, years: int) -> date:
         return at.replace(year=at.year + years, day=28)
 
 
-_QUOTED = re.compile(pattern("timespans", "quoted"))
+_QUOTED = late(pattern("timespans", "quoted"))
 _HIDDEN = "ⵣ"
 """Replaces a character that is not read: a letter, so that a quotation still counts as a word."""
 _JOINED_AFTER = bounded(pattern("timespans", "joined_after"))

@@ -13,8 +13,10 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Protocol
 
+from memory_anchor.language.safe_regex import late
+
 ENCODING = "o200k_base"
-_PIECE = re.compile(
+_PIECE = late(
     r"(?P<han>[\u3400-\u9fff\uf900-\ufaff]+)|(?P<kana>[\u3040-\u30ff\uac00-\ud7af])"
     r"|(?P<lead>[^\w\s])?(?:(?P<word>[A-Z]*+[a-z]++)(?P<short>['’](?:s|t|re|ve|d|ll|m)\b)?|(?P<upper>[A-Z]+))"
     r"|(?P<number>\d{1,3})|(?P<line>(?:[^\S\n]{0,64}+\n++)+)|(?P<blank>(?:[ \t](?=[ \t]))+)"

@@ -9,7 +9,6 @@ Invariant: a link names only what its reader may read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +17,7 @@ from typing import Literal
 from memory_anchor.domain.model import SEARCHABLE_STATES, Memory, Scope, audiences
 from memory_anchor.domain.ports import MemoryStore
 from memory_anchor.domain.where import Between, Condition, OneOf, Where
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import query_terms
 from memory_anchor.layers.records import RECORD_COLLECTIONS
 
@@ -27,7 +27,7 @@ LOOKED_AT = 20
 EPISODE = timedelta(minutes=30)
 """Memories of one conversation so near in time belong together."""
 TEXT_CHARS = 100
-_SUPERSEDED = re.compile(r"superseded by ([a-z0-9]{6,16})\b")
+_SUPERSEDED = late(r"superseded by ([a-z0-9]{6,16})\b")
 _STATES = tuple(sorted(SEARCHABLE_STATES))
 
 LinkKind = Literal[

@@ -28,6 +28,7 @@ from memory_anchor.domain.errors import NotFound
 from memory_anchor.domain.model import Locator, OperationPassage
 from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, format_of, plain
 from memory_anchor.language.questions import phrases_in_other_language
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import is_chinese, terms
 
 FOLDER = PurePosixPath(".ai/operations")
@@ -70,9 +71,9 @@ EMBEDDED_CHARS = (200, 100)
 EMBEDDED_MAX = 500
 """Passages of a folder compared by meaning; those that open a file come first."""
 
-_HEADING = re.compile(r"^#{1,6}[^\S\n]+(\S.*)$", re.MULTILINE)
-_NAMES_FILE = re.compile(r"[\w-]\.(?:md|markdown|ya?ml|json|txt)\b")
-_MARKS = re.compile(r"^#{1,6}\s.*$|^[\s>*+-]+", re.MULTILINE)
+_HEADING = late(r"^#{1,6}[^\S\n]+(\S.*)$", re.MULTILINE)
+_NAMES_FILE = late(r"[\w-]\.(?:md|markdown|ya?ml|json|txt)\b")
+_MARKS = late(r"^#{1,6}\s.*$|^[\s>*+-]+", re.MULTILINE)
 
 
 class TextEmbedder(Protocol):

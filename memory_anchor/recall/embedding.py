@@ -7,7 +7,6 @@ without a second vector in every engine. A long memory is the sum of its first 2
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from memory_anchor.domain.model import Layer
 from memory_anchor.language.indexing import embedded_text, embedded_with_context
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ AWAITED_OF_LONG = 32
 """Of what is longer: its own row is made in the background all the same, and an import waits for each."""
 _CHARS_A_TOKEN = 8
 MAX_PIECES = 12
-_SENTENCE = re.compile(r"[^。！？!?\n.]+[。！？!?\n.]*|[。！？!?\n.]+")
+_SENTENCE = late(r"[^。！？!?\n.]+[。！？!?\n.]*|[。！？!?\n.]+")
 _LONGEST_SENTENCE = 400
 
 

@@ -12,7 +12,6 @@ not see keeps its place after the rest. Late, missing or failing: the order stay
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.domain.errors import MemoryAnchorError
 from memory_anchor.domain.freshness import FreshnessChecker, worst_freshness
 from memory_anchor.domain.model import Freshness, Memory, Relation, RetrievedSnippet, SearchAnswer, Status
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import normal, terms
 from memory_anchor.recall.linked import answer_places, summaries_or_events
 from memory_anchor.recall.relevance import STRONG
@@ -36,7 +36,7 @@ FOLD_OVERLAP = 0.95
 """Share of common terms they must have as well: a changed number or a negation is another memory."""
 SAME_THING = 0.6
 """Centred cosine from which two memories say nearly the same."""
-_WORD = re.compile(r"\w+|[?%$€£¥°<>=+\-*/#]+")
+_WORD = late(r"\w+|[?%$€£¥°<>=+\-*/#]+")
 _ARTICLES = frozenset({"a", "an", "the", "its"})
 STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
 """What the score of a snippet counts whose source does not say it any more."""

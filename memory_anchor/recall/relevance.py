@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.terms import terms
 from memory_anchor.recall import ranking
 
@@ -47,7 +47,7 @@ ACROSS = 1.4
 SHARE_MAX = 1.2
 STATEMENT_TERMS = 5
 """Terms from which a query that is no question is more than keywords."""
-_SENTENCE = re.compile(r"[。！？!?…]|\.(?=\s|$)|\n")
+_SENTENCE = late(r"[。！？!?…]|\.(?=\s|$)|\n")
 _ASKS = bounded(
     r"[?？]\s*$|^\W*(?:what|who|whom|whose|when|where|which|how|why|can|could|do|does|did|is|are|was|were|should|may|will)\b"
     r"|什么|怎么|怎样|如何|哪|谁|吗|呢|多少|几[个次点天]|多[久大长]|为何|是否|能不能|可不可以|有没有",

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import re
 from base64 import b32encode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from memory_anchor.domain.model import Caller, Citation, Layer, Memory, MemoryTy
 from memory_anchor.domain.rights import HUMAN_AUTHOR, Action, may
 from memory_anchor.domain.versions import revise
 from memory_anchor.domain.where import Between, OneOf
+from memory_anchor.language.safe_regex import late
 from memory_anchor.upkeep.job_kit import (
     BATCH,
     COLLECTIONS_KEPT,
@@ -58,8 +58,8 @@ LINE_CHARS = 160
 LINES_MAX = 40
 DIGEST_CHARS = 7_500
 """Below the longest content a memory may have."""
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
-_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+_SENTENCE_END = late(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
+_CHINESE = late(r"[\u4e00-\u9fff]")
 
 
 def first_sentence(text: str) -> str:

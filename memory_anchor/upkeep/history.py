@@ -18,7 +18,6 @@ an undo reversed, they do not decide again (`undone_between`).
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +41,7 @@ from memory_anchor.domain.versions import (
     written_by,
 )
 from memory_anchor.domain.where import AnyOf, Between, Condition, OneOf, Where
+from memory_anchor.language.safe_regex import late
 from memory_anchor.layers.records import newest_versions
 from memory_anchor.upkeep.job_kit import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
 
@@ -52,8 +52,8 @@ DIFF_PIECES = 200
 UNDO_REASON = "undo: "
 """Prefix of the reason of every version that an undo wrote."""
 _INSTANT = timedelta(microseconds=1)
-_WORDS = re.compile(r"[\w-]+")
-_PIECES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
+_WORDS = late(r"[\w-]+")
+_PIECES = late(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
 
 
 @dataclass(frozen=True, slots=True)

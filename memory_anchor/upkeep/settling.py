@@ -11,7 +11,6 @@ continue. The progress is stored with the number.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -27,6 +26,7 @@ from memory_anchor.domain.where import Between, OneOf, Where
 from memory_anchor.ingest.relations import Kind, replacement
 from memory_anchor.ingest.writing import PROMOTED_FROM
 from memory_anchor.language.indexing import searched_words
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.recall.cooccurrence import count_tags
 from memory_anchor.recall.snippets import MARKS, TO_VERIFY
@@ -52,7 +52,7 @@ from memory_anchor.upkeep.job_state import load_state
 LOOK_BACK = timedelta(days=30)
 """Newest writes that are checked for being half-done."""
 TAG_STATE = "tags"
-_PROMOTED = re.compile(rf"{PROMOTED_FROM}([A-Za-z0-9]{{1,32}})\b")
+_PROMOTED = late(rf"{PROMOTED_FROM}([A-Za-z0-9]{{1,32}})\b")
 FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 
 

@@ -131,21 +131,30 @@ def expressions() -> dict[str, re.Pattern[str]]:
 
 
 def compiled_at_import() -> list[tuple[str, re.Pattern[str]]]:
-    """Return every expression that a fresh process compiles while it imports the package, by module and line.
+    """Return every expression that a fresh process makes while it imports the package, by module and line.
 
-    Told by `re.compile` itself, so that none can hide from `expressions`, which looks into what modules hold.
+    Told by `re.compile` and by `safe_regex` themselves, so that none can hide from `expressions`, which looks into what
+    modules hold.
     """
     script = (
         "import json, re, sys\n"
         "real, made = re.compile, []\n"
-        "def compile(pattern, flags=0):\n"
-        "    done, frame = real(pattern, flags), sys._getframe(1)\n"
-        "    while frame and frame.f_code.co_filename.endswith('bounded.py'): frame = frame.f_back\n"
+        "def note(done, frame):\n"
+        "    while frame and frame.f_code.co_filename.endswith('safe_regex.py'): frame = frame.f_back\n"
         "    name = frame.f_globals.get('__name__', '') if frame else ''\n"
         "    if name.startswith('memory_anchor') and isinstance(done.pattern, str):\n"
         "        made.append((f'{name}:{frame.f_lineno}', done.pattern, done.flags))\n"
+        "def compile(pattern, flags=0):\n"
+        "    done = real(pattern, flags)\n"
+        "    note(done, sys._getframe(1))\n"
         "    return done\n"
         "re.compile = compile\n"
+        "from memory_anchor.language import safe_regex\n"
+        "class Noted(safe_regex._Late):\n"
+        "    def __init__(self, *given, **named):\n"
+        "        super().__init__(*given, **named)\n"
+        "        note(self, sys._getframe(1))\n"
+        "safe_regex._Late = Noted\n"
         "import pkgutil, importlib, memory_anchor\n"
         "for info in pkgutil.walk_packages(memory_anchor.__path__, 'memory_anchor.'):\n"
         f"    if info.name in {[module.__name__ for module in modules()]}: importlib.import_module(info.name)\n"

@@ -42,7 +42,7 @@ from memory_anchor.use_cases import used_memories
 from memory_anchor.use_cases.memory import MemoryAnchor
 from tests.unit.knowledgekit import read_all
 
-MAKERS = {"bounded", "linear", "core_schema.str_schema", "expression"}
+MAKERS = {"bounded", "late", "linear", "core_schema.str_schema", "expression"}
 """What makes an expression of a string, beside everything of `re`."""
 OF_OUR_WORDS = {
     "extensions.dashboard.wording._shapes": "sentences of en.toml, with bounded places between",
@@ -51,7 +51,7 @@ OF_OUR_WORDS = {
     "language.acts._class": "acts.toml",
     "language.acts._cue": "acts.toml",
     "language.gates.built_gate": "expressions of ours, run in linear time",
-    "language.safe_regex.bounded": "what calls it is walked",
+    "language.safe_regex._Late.__getattr__": "what calls it is walked",
     "language.safe_regex.linear": "runs in linear time whatever it is given: `test_any_expression_is_linear`",
     "language.secret_context._pattern": "secrets.toml",
     "language.secret_rules._rules": "secrets.toml",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import threading
@@ -43,6 +42,7 @@ from memory_anchor.front.cli import link
 from memory_anchor.front.cli.passphrase import identity, key_ring, unlock
 from memory_anchor.front.cli.review import version_stamps
 from memory_anchor.identity import proposals
+from memory_anchor.language.safe_regex import late
 from memory_anchor.runtime import engine, launch
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ IMPORT_BYTES_MAX = 16 << 20
 IMPORT_LINES_MAX = 500
 """Of one file that comes in by the page, some 50 ms each; `memory-anchor import` takes any number, with progress."""
 IMPORT_SHOWN = 20
-FILE_NAME, FILE_NAME_CHARS = re.compile(r"[^\w.-]+"), 60
+FILE_NAME, FILE_NAME_CHARS = late(r"[^\w.-]+"), 60
 _UPLOADS = threading.Lock()
 """Of all sessions: one post takes what was shown."""
 SETTLES = ("keep_new", "keep_old", "keep_both", "merge")

@@ -24,6 +24,7 @@ from memory_anchor.base.files import SHARED, read_bounded, write_atomic
 from memory_anchor.base.json_values import Json
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
 from memory_anchor.extensions.devices.sealing import InvalidFile
+from memory_anchor.language.safe_regex import late
 
 NAME = "memory-anchor-sync"
 FORMAT = 1
@@ -33,11 +34,11 @@ SEGMENT_BYTES = 64 << 20
 ENTRIES_MAX = 1_000_000
 DEVICES_MAX = 64
 COSTS = frozenset(2**n for n in range(4, 18))
-_SEGMENT = re.compile(r"(\d{6})-(\d{8})\.seg")
-_ID = re.compile(r"[0-9a-f]{32}")
-_CARD = re.compile(r"([0-9a-f]{32})-(\d{4})\.card")
-_KEY = re.compile(r"([0-9a-f]{32})\.key")
-_GONE = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})\.gone")
+_SEGMENT = late(r"(\d{6})-(\d{8})\.seg")
+_ID = late(r"[0-9a-f]{32}")
+_CARD = late(r"([0-9a-f]{32})-(\d{4})\.card")
+_KEY = late(r"([0-9a-f]{32})\.key")
+_GONE = late(r"([0-9a-f]{32})-([0-9a-f]{32})\.gone")
 SegmentNumber = tuple[int, int]
 """Generation and number of a segment."""
 

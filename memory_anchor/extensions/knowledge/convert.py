@@ -18,6 +18,7 @@ from html import unescape
 
 from memory_anchor.base.json_values import Record, parsed, record, texts
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.language.safe_regex import late
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 TIMEOUT_S = 60
@@ -117,12 +118,12 @@ def _limit(pid: int) -> None:
 LEFT_OUT = frozenset("script style nav footer header aside form noscript template svg head iframe".split())  # noqa: SIM905
 BLOCKS = frozenset("p div section article main ul ol table tr blockquote dl dd dt br hr".split())  # noqa: SIM905
 HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
-_MARKUP = re.compile(r"<(?:!--|[!?]|(?P<closes>/?)(?P<name>[A-Za-z][^\s/>]{0,40}))")
-_TAG_STOP = re.compile("[>\"']")
+_MARKUP = late(r"<(?:!--|[!?]|(?P<closes>/?)(?P<name>[A-Za-z][^\s/>]{0,40}))")
+_TAG_STOP = late("[>\"']")
 _RAW = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 """Elements in which nothing is markup, and what ends them."""
 _MAIN = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("main", "article")}
-_CHARACTER = re.compile(r"&(?:#\d{1,7}(?!\d)|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F])|[A-Za-z][A-Za-z0-9]{1,31});?")
+_CHARACTER = late(r"&(?:#\d{1,7}(?!\d)|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F])|[A-Za-z][A-Za-z0-9]{1,31});?")
 
 
 def main_text(page: str) -> str:

@@ -47,7 +47,7 @@ from memory_anchor.extensions.knowledge.sources import (
 )
 from memory_anchor.language import grammars
 from memory_anchor.language.passages import CODE, Form, Passage, cut, format_of, plain
-from memory_anchor.language.safe_regex import bounded, linear
+from memory_anchor.language.safe_regex import bounded, late, linear
 from memory_anchor.language.safety import cleaned
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ PLAIN_WORDS = 4
 RULE = "1"
 """Version of the rule; a new one reads every history again."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COMMIT_ID = re.compile(r"[0-9a-f]{40,64}")
-_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
-_TRAILER = re.compile(r"^[A-Z][A-Za-z-]+: .*$", re.MULTILINE)
-_BOT = re.compile(r"\[bot\]|\bbot\b|^(dependabot|renovate|github-actions|pre-commit-ci|greenkeeper|snyk)\b", re.I)
-_PREFIX = re.compile(r"^\s*[\w()/.,* -]{1,30}!?:\s+")
+_COMMIT_ID = late(r"[0-9a-f]{40,64}")
+_REVERTS = late(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
+_TRAILER = late(r"^[A-Z][A-Za-z-]+: .*$", re.MULTILINE)
+_BOT = late(r"\[bot\]|\bbot\b|^(dependabot|renovate|github-actions|pre-commit-ci|greenkeeper|snyk)\b", re.I)
+_PREFIX = late(r"^\s*[\w()/.,* -]{1,30}!?:\s+")
 _TIDIED = bounded(
     r"\b(typos?|whitespace|white space|formatting|reformat(ted)?|lint(er|ing)?|spelling|indentation|wip|"
     r"bump(ed|s)? (version|[\w./@-]+ (from|to))|version bump|update (changelog|lock ?file|copyright)|"
@@ -99,7 +99,7 @@ _TIDIED = bounded(
     r"minor (fix(es)?|changes?|tweaks?)|cleanups?)\b|错别字|拼写|格式化|调整格式|更新版本号|初始提交",
     re.IGNORECASE,
 )
-_HAN = re.compile(r"[\u3400-\u9fff]")
+_HAN = late(r"[\u3400-\u9fff]")
 
 
 def passages_in(source: Source, document: SourceDocument) -> Iterator[tuple[str, PassagePlace]]:

@@ -44,6 +44,7 @@ from memory_anchor.extensions.knowledge.points import ALGO_VERSION, TAG, citatio
 from memory_anchor.extensions.knowledge.requests import KnowledgeSearch
 from memory_anchor.extensions.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.safety import cleaned
 from memory_anchor.language.timewords import time_range
 from memory_anchor.recall import scoring
@@ -68,13 +69,13 @@ NEIGHBOUR_BYTES = 600
 NEIGHBOURS_MAX = 3
 """Passages of an answer that are shown with a neighbour."""
 AROUND_LINES = 3
-_REF_LINES = re.compile(r":(\d{1,9})(?:-\d{1,9})?\Z", re.ASCII)
+_REF_LINES = late(r":(\d{1,9})(?:-\d{1,9})?\Z", re.ASCII)
 OCCURRENCES_MAX = 100
 LINES_CHARS_MAX = 20_000
 DIFF_LINES_MAX = 200
 ALIGNED_LINES_MAX = 5_000
 """Of texts that are aligned line by line to find where a passage went."""
-_FENCE = re.compile(r"^[ \t]{0,40}(?:```|~~~)", re.MULTILINE)
+_FENCE = late(r"^[ \t]{0,40}(?:```|~~~)", re.MULTILINE)
 _LINE_KINDS = tuple(map(re.compile, (r"[ \t]{0,40}\|", r"[ \t]{0,40}(?:[-*+•]|\d{1,3}[.)])\s", r"(?: {4}|\t)\S")))
 """A row of a table, an item of a list, an indented line of code."""
 PassageFreshness = Literal["fresh", "moved", "changed", "gone"]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from memory_anchor.extensions.lorebook.reading import LoreEntry
-from memory_anchor.language.safe_regex import linear
+from memory_anchor.language.safe_regex import late, linear
 from memory_anchor.language.terms import CJK, normal
 
 KEYS_MAX = 30_000
@@ -26,9 +26,9 @@ REGEX_UNITS_MAX = 1_500
 TEXTS_CACHED = 128
 """Texts whose keys are cached."""
 FLAGS = "imsugy"
-_WORD = re.compile(rf"[^\W{CJK}]+")
-_REGEX = re.compile(r"/(.+)/([a-z]{0,8})", re.S)
-_COUNTED = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+_WORD = late(rf"[^\W{CJK}]+")
+_REGEX = late(r"/(.+)/([a-z]{0,8})", re.S)
+_COUNTED = late(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def key_expression(source: str, flags: str, *, units: int) -> tuple[Callable[[str], bool], int]:

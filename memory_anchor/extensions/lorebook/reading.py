@@ -10,7 +10,6 @@ same fields.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
@@ -22,6 +21,7 @@ from pydantic_core import PydanticCustomError
 from memory_anchor.base import bounded_yaml
 from memory_anchor.base.json_values import Json, Record, kind_of
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.language.safe_regex import late
 
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""
@@ -35,10 +35,10 @@ COUNT_MAX = 1_000_000
 TITLE_MAX = 120
 SHOWN_CHARS = 40
 PNG = b"\x89PNG\r\n\x1a\n"
-_SURROGATE = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_DECORATORS = re.compile(r"\A(?:@@[^\n]{0,400}(?:\n|\Z))+")
-_DECORATOR = re.compile(r"@@@?(\w{1,40})[^\n]*")
+_SURROGATE = late(r"\\[uU](?:0000)?[dD][89a-fA-F]")
+_HUMP = late(r"(?<=[a-z0-9])(?=[A-Z])")
+_DECORATORS = late(r"\A(?:@@[^\n]{0,400}(?:\n|\Z))+")
+_DECORATOR = late(r"@@@?(\w{1,40})[^\n]*")
 
 Logic = Literal["and_any", "not_all", "not_any", "and_all"]
 EntryPosition = Literal["prefix", "tail"]

@@ -19,7 +19,6 @@ Rejected: requiring every property, as some APIs want it, by default. Tools woul
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
@@ -27,6 +26,7 @@ from urllib.parse import unquote
 
 from memory_anchor.base.json_values import Json, Record, items, kind_of, record
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.language.safe_regex import late
 from memory_anchor.language.tokens import count_tokens
 
 ToolProfile = Literal["minimal", "coding", "web", "full"]
@@ -59,7 +59,7 @@ _WORDS: Mapping[str, str] = {
     "open cat find rg tree view replace",
 }
 """Words of a name that give the group, tried in this order: `read_web_page` is web, `git_read_file` devtools."""
-_WORD = re.compile(r"(?:[A-Z](?![a-z]))+|[A-Z]?[a-z]++")
+_WORD = late(r"(?:[A-Z](?![a-z]))+|[A-Z]?[a-z]++")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import ipaddress
 import os
-import re
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -37,6 +36,7 @@ from memory_anchor.extensions.service.issuer import METADATA
 from memory_anchor.extensions.service.limits import RETRY_AFTER_S
 from memory_anchor.extensions.service.telemetry import Telemetry
 from memory_anchor.front.callers import CREDENTIAL, PROJECT_HEADER, VARIANT_HEADER, check_project
+from memory_anchor.language.safe_regex import late
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, InvalidSetting, Preamble, read_only_of
 
@@ -55,7 +55,7 @@ BODY_BYTES_MAX = 16 << 20
 CONTENT_LENGTH_DIGITS = 18
 SENT_ONCE = ("host", "origin", "sec-fetch-site", "content-type", "content-length", PROJECT_HEADER, VARIANT_HEADER)
 """Headers by which a request is let in, or which say whose it is and what it holds."""
-_PORT = re.compile(r":\d{1,5}$")
+_PORT = late(r":\d{1,5}$")
 
 
 def is_loopback(host: str) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -34,6 +33,7 @@ from memory_anchor.domain.errors import (
 from memory_anchor.domain.ports import AuditLog
 from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.statements import Admitted
+from memory_anchor.language.safe_regex import late
 
 FOLDER = "team"
 KEYS_FILE = "keys.json"
@@ -52,7 +52,7 @@ ENDED_KEPT = timedelta(days=365)
 """How long a key that has ended is still listed."""
 GIVEN_BY_ADMINS = (Role.READER, Role.WRITER, Role.APPROVER)
 """Roles that an admin could give."""
-_KEY = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
+_KEY = late(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +18,13 @@ from memory_anchor.extensions.sessions.agents import FoundSession, find
 from memory_anchor.extensions.sessions.archive import SessionsFile
 from memory_anchor.extensions.sessions.names import AGENTS
 from memory_anchor.extensions.sessions.reading import LookReport, look
+from memory_anchor.language.safe_regex import late
 
 CHOICE = "choice"
 GLIMPSE_BYTES, GLIMPSES_MAX = 16 * 1024, 2_000
 """Read of a file's beginning, and of how many files, to say which folders there are."""
 DAY_S = 86_400.0
-_CWD = re.compile(rb'"cwd":\s{0,4}"((?:[^"\\]|\\.){1,400})"')
+_CWD = late(rb'"cwd":\s{0,4}"((?:[^"\\]|\\.){1,400})"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import pairwise, takewhile
 
 from memory_anchor.extensions.sessions.steps import INPUT_CHARS, MARGIN_CHARS, SAID_CHARS, StepKind, TranscriptStep
-from memory_anchor.language.safe_regex import bounded
+from memory_anchor.language.safe_regex import bounded, late
 from memory_anchor.language.safety import cleaned, strip_private
 from memory_anchor.language.terms import terms
 
@@ -34,7 +34,7 @@ _EDGE = "\n\x01\n"
 MARKS: dict[StepKind, str] = {"user": "user: ", "agent": "agent: ", "call": "$ ", "result": "> "}
 FIELDS: tuple[tuple[StepKind, ...], ...] = (("user", "agent"), ("call",), ("result",))
 """The fields of the index, in its order."""
-_IN_WORD = re.compile(r"[A-Za-z0-9_+/=.~-]")
+_IN_WORD = late(r"[A-Za-z0-9_+/=.~-]")
 _NUMBER = bounded(r"0x[0-9a-fA-F]{1,40}|\d{1,40}")
 _FOLDERS = bounded(r"(?:[A-Za-z]:)?[\w.@~+-]{0,100}/(?:[\w.@~+-]{1,100}/){0,40}")
 

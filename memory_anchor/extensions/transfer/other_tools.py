@@ -31,6 +31,7 @@ from memory_anchor.base.lines import text_lines
 from memory_anchor.domain.errors import BadInput, NotFound
 from memory_anchor.domain.model import LAYER_OF_TYPE, Layer, MemoryType
 from memory_anchor.domain.requests.checks import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
+from memory_anchor.language.safe_regex import late
 
 FILES_MAX = 5_000
 """Files of one folder that are read."""
@@ -45,7 +46,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECONDS = 1e11
 """Larger numbers are milliseconds: as seconds they would be after the year 5000."""
 SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
-FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+FRONT = late(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 TYPES: Mapping[str, str] = {
     **{kind.value: kind.value for kind, home in LAYER_OF_TYPE.items() if home is Layer.VERIFIED_FACT},
     **{"feedback": "instruction", "user": "preference", "project": "project_state", "reference": "bookmark"},
@@ -500,7 +501,7 @@ def _trimmed(item: list[str]) -> list[str]:
 
 MIRROR, MIRROR_DATA = "memories.md", ".memories.jsonl"
 """What `export --to markdown` writes: the page, and its memories as an export writes them."""
-_MARK = re.compile(r"<!-- ([0-9a-z]+)@(\d+) -->")
+_MARK = late(r"<!-- ([0-9a-z]+)@(\d+) -->")
 MEMORY_KEY = "memory_anchor"
 """Key of an OKF page's front matter: the memory as an export writes it, as JSON, but for its text."""
 

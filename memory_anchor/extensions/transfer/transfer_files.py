@@ -34,6 +34,7 @@ from memory_anchor.domain.model import COLLECTIONS, MemoryType, Status
 from memory_anchor.extensions.transfer.other_tools import MEMORY_KEY, MIRROR, MIRROR_DATA, read_text
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import IMPORTED, MAX_FILE_BYTES, PROPOSAL_ID, proposals_of
+from memory_anchor.language.safe_regex import late
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import AuditRecord
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 Ask = Callable[..., Record]
 
 EXPORTED = tuple(name for name in COLLECTIONS if name != "knowledge")  # which is read again from its sources
-CURSOR = re.compile(r"[0-9a-f-]{1,40}")
+CURSOR = late(r"[0-9a-f-]{1,40}")
 ALIASES = "project_aliases"
 HERE = "here"
 """The word of `--project` for the project of the current folder."""
@@ -56,9 +57,9 @@ READ_EACH = 10_000
 """Lines between two progress reports while a file is read."""
 ERRORS_KEPT = 1_000
 _BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PROJECT = late(r"[A-Za-z0-9_.-]{1,64}")
 BOM = b"\xef\xbb\xbf"
-_KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
+_KIND = late(rb'^\s*\{\s*"kind"\s*:')
 
 
 def dumped(value: Mapping[str, Json] | OtherLine) -> str:

@@ -39,7 +39,7 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """What rich takes for a terminal where there is none."""
-TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+TAG = re.compile(r"(?<!\\)(\\*+)(\[[a-z#/@][^\[\]]*+\])")
 """What rich reads as a tag of its markup; after an odd number of backslashes it is text."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 SHOWN_IDS: list[str] = []
