@@ -103,28 +103,32 @@ def answer_agent(why: str) -> None:
 def again() -> str:
     """Return the command that installs this package and what it needs again, the way it was installed."""
     from importlib.util import find_spec
+    from shlex import quote
 
-    folders = sys.prefix.replace("\\", "/").split("/")
+    folders, origin = sys.prefix.replace("\\", "/").split("/"), quote(source())
     if "pipx" in folders:
         return f"pipx reinstall {NAME}"
     if "uv" in folders and "tools" in folders:
-        return f"uv tool install --reinstall {_source()}"
+        return f"uv tool install --reinstall {origin}"
     if find_spec("pip") is None:  # an environment that uv made
-        return f"uv pip install --python {sys.executable} --reinstall {_source()}"
-    return f"{sys.executable} -m pip install --force-reinstall {_source()}"
+        return f"uv pip install --python {sys.executable} --reinstall {origin}"
+    return f"{sys.executable} -m pip install --force-reinstall {origin}"
 
 
-def _source() -> str:
-    """Return what was installed: a folder or an address where that is on record, else the package's name."""
+def source() -> str:
+    """Return what was installed: a folder, a wheel or an address where that is on record, else the package's name."""
     import json
-    import shlex
     from importlib import metadata
+    from urllib.parse import unquote
 
     try:
-        url = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}").get("url", "")
+        origin = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
+        url, version_control = str(origin.get("url", "")), origin.get("vcs_info", {}).get("vcs", "")
     except (metadata.PackageNotFoundError, ValueError, AttributeError):
-        url = ""
-    return shlex.quote(str(url).removeprefix("file://")) if url else NAME
+        return NAME
+    if url.startswith("file://"):
+        return unquote(url.removeprefix("file://"))
+    return f"{version_control}+{url}" if url and version_control else url or NAME
 
 
 def _was_importing(frames: TracebackType | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import sys
 import tomllib
 from pathlib import Path
 
@@ -169,14 +170,16 @@ def test_clients_that_show_a_model_only_the_json_are_answered_in_lines_alone(env
     assert [entry.get("env", {}).get("MEMORY_ANCHOR_ANSWERS") for entry in entries] == ["lines", "lines", None]
 
 
-def test_server_and_hooks_are_told_the_same_data_directory(env: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", ["MEMORY_ANCHOR_DATA_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME"])
+def test_server_and_hooks_are_told_the_same_folder(name: str, env: dict[str, str], tmp_path: Path) -> None:
     """Rule install.codex: Codex gives servers fewer variables than hooks; both must find one memory."""
+    place = env[name] = env.get(name) or str(tmp_path / "elsewhere")
     install("codex", env=env)
     folder = Path(env["HOME"]) / ".codex"
     server = tomllib.loads((folder / "config.toml").read_text())["mcp_servers"]["memory_anchor"]
-    assert server["env"]["MEMORY_ANCHOR_DATA_DIR"] == env["MEMORY_ANCHOR_DATA_DIR"]
+    assert server["env"][name] == place
     hook = json.loads((folder / "hooks.json").read_text())["hooks"]["SessionStart"][0]["hooks"][0]["command"]
-    assert hook.startswith(f"MEMORY_ANCHOR_DATA_DIR={env['MEMORY_ANCHOR_DATA_DIR']} ")
+    assert f"{name}={place} " in hook
     assert stat.S_IMODE(Path(env["MEMORY_ANCHOR_DATA_DIR"]).stat().st_mode) == 0o700
 
 
@@ -233,6 +236,39 @@ def test_out_again_whatever_command_started_us(
     for file, text in files.items():
         load = tomllib.loads if file.suffix == ".toml" else json.loads
         assert file.read_text() == text if recorded else load(file.read_text()) == load(text)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its stand-in for uv is a shell script")
+def test_what_uvx_runs_is_installed_as_a_tool_before_a_client_starts_it(
+    env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule install.stays: uv empties its cache some day; a dry run installs nothing, a failure changes nothing."""
+    prefix, bins, uv = tmp_path / "cache" / "archive" / "x", tmp_path / "bin", tmp_path / "uv"
+    prefix.mkdir(parents=True)
+    (tmp_path / "cache" / "CACHEDIR.TAG").touch()
+    monkeypatch.setattr("sys.prefix", str(prefix))
+    env["UV"] = str(uv)
+    (file,) = put(env, "cursor")
+    dir_ = f'[ "$2" = dir ] && echo {bins}'
+
+    def uv_does(last: str) -> None:
+        uv.write_text(f"#!/bin/sh\n{dir_} && exit 0\n{last}\n", encoding="utf-8")
+        uv.chmod(0o755)
+
+    uv_does("echo no network >&2; exit 2")
+    plan = install("cursor", dry_run=True, env=env)
+    assert str(bins / "memory-anchor") in plan.text() and plan.tool == ""
+    with pytest.raises(Refused, match=r"uv tool install .+ failed \(no network\); nothing was changed"):
+        install("cursor", env=env)
+    assert file.read_text() == FILES["cursor"][".cursor/mcp.json"]
+
+    uv_does(f'echo "$@" > {tmp_path / "asked"}')
+    plan = install("cursor", env=env)
+
+    assert (
+        plan.tool == json.loads(file.read_text())["mcpServers"]["memory-anchor"]["command"] == f"{bins}/memory-anchor"
+    )
+    assert (tmp_path / "asked").read_text().startswith("tool install --quiet --compile-bytecode --python 3.")
 
 
 @pytest.mark.parametrize(

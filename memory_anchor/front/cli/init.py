@@ -185,6 +185,8 @@ def _set_up(
         except MemoryAnchorError as error:
             problems.append(error)
             continue
+        if plan.tool:
+            done["tool"] = plan.tool
         changed = [str(change.file) for change in plan.changes if change.before != change.after]
         connected[name] = {"changed": changed, "backups": dict(plan.backups), "adopted": list(plan.adopted)}
     try:
@@ -388,6 +390,11 @@ def _show(answer: Record) -> None:
     for name, client in record(answer["clients"]).items():
         files = ", ".join(texts(record(client)["changed"])) or "nothing to change"
         out.print(f"[green]connected[/] {name} [dim]{escaped(files)}[/]")
+    if tool := answer.get("tool"):
+        folder = Path(str(tool)).parent
+        is_found = str(folder) in os.environ.get("PATH", "").split(os.pathsep)
+        hint = "" if is_found else "; `uv tool update-shell` lets your shell find it"
+        out.print(f"[green]installed[/] as {escaped(str(tool))}[dim]{hint}[/]")
     if answer["clients"]:
         print_dim("they know it from their next session on; `memory-anchor uninstall CLIENT` takes it back")
     if answer["capture"] is not None:

@@ -4,7 +4,8 @@ Each changed file is backed up, and a record notes how we left it. Uninstalling 
 nobody changed the file since, else it removes only our part and puts back what it replaced. JSON is edited in place, so
 comments stay (`places`); a file that is not the JSON or TOML we expect is never touched: the message says what to add
 by hand. Installing twice changes nothing the second time. A server entry that somebody wrote by hand and that already
-starts us is adopted: it stays as it is, and no second one is added.
+starts us is adopted: it stays as it is, and no second one is added. What `uvx` runs lies in a cache that is emptied
+some day: it is installed as a tool first, and that one is what a client starts.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from memory_anchor.base import installation
 from memory_anchor.base.files import replace_durably
 from memory_anchor.base.json_values import Json, Record, items, record
 from memory_anchor.base.lines import text_lines
@@ -31,6 +35,7 @@ from memory_anchor.runtime import wire
 
 RECORDS = "installed"
 MAX_CONFIG_BYTES = 32 << 20
+UV_WAIT_S = 600.0
 NEXT_STEP = {
     "claude-code": "start a new session; approve the server and hooks if Claude Code asks",
     "codex": "start a new session; Codex asks once whether it may run the hooks",
@@ -70,6 +75,8 @@ class Plan:
     snippet: str = ""
     adopted: tuple[str, ...] = ()
     """Existing servers that start us: file and name."""
+    tool: str = ""
+    """The command as which we were installed for good, "" where we were before."""
 
     def text(self) -> str:
         """Return the plan for a person: every diff, and the next step."""
@@ -79,10 +86,11 @@ class Plan:
         adopted = [f"{server} starts us already and stays as it is" for server in self.adopted]
         if not changed:
             return "\n".join([*adopted, f"{self.client} ({self.scope}): nothing to change"])
+        tool = [f"installed as {self.tool}"] if self.tool else []
         did = f"would {self.action}" if self.dry_run else f"{self.action} done"
         backups = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
         step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
-        return "\n".join([*changed, *adopted, f"{self.client} ({self.scope}): {did}", *backups, *step])
+        return "\n".join([*changed, *adopted, *tool, f"{self.client} ({self.scope}): {did}", *backups, *step])
 
     def as_dict(self) -> Record:
         """Return the plan as JSON; `diff` is empty for a file that stays as it is."""
@@ -95,6 +103,7 @@ class Plan:
             "backups": dict(self.backups),
             **({"snippet": self.snippet} if self.snippet else {}),
             **({"adopted": list(self.adopted)} if self.adopted else {}),
+            **({"tool": self.tool} if self.tool else {}),
         }
 
 
@@ -102,7 +111,7 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
     """Write our server and hooks into a client's configuration; a second time changes nothing.
 
     Raises BadInput: an unknown client or scope, or a configuration file we cannot read as what it should be.
-    Raises Refused: a file cannot be written, or the client has us as a plugin already.
+    Raises Refused: a file cannot be written, the client has us as a plugin already, or uv does not install us.
     """
     site = _Site(env)
     parts = site.parts(client, scope)
@@ -119,12 +128,13 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
         parts = tuple(places.by_process(part, site.command, site.env) for part in parts)
     by_file = _by_file(tuple(part for part in parts if part.file not in adopted))
     changes = tuple(_change(file, own) for file, own in by_file.items())
+    tool = "" if dry_run or not runs_from_cache(site.env) else _install_tool(site)
     backups = {} if dry_run else site.carry_out(client, scope, changes, by_file)
     if not dry_run:
         for file, name in adopted.items():
             site.note(client, scope, file, {"adopted": name})
     servers = tuple(f"{file}: {name}" for file, name in adopted.items())
-    return Plan(client, scope, "install", changes, backups, dry_run, adopted=servers)
+    return Plan(client, scope, "install", changes, backups, dry_run, adopted=servers, tool=tool)
 
 
 def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: Mapping[str, str] | None = None) -> Plan:
@@ -274,9 +284,40 @@ class _Site:
         return self.records / f"{client}-{scope}-{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}.json"
 
 
+def runs_from_cache(env: Mapping[str, str]) -> bool:
+    """Return whether `uvx` runs this installation, from its cache."""
+    return bool(env.get("UV")) and any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents)
+
+
+def _install_tool(site: _Site) -> str:
+    """Install as a tool of uv what runs from its cache, from where it came; return the command. Raises Refused."""
+    # Compiled now: the first session's hook would not wait for an engine that compiles everything first.
+    python = ".".join(map(str, sys.version_info[:2]))
+    _uv(site.env["UV"], "tool", "install", "--quiet", "--compile-bytecode", "--python", python, installation.source())
+    return site.command[0]
+
+
+@cache
+def _uv(uv: str, *words: str) -> str:
+    """Return what a command of uv prints. Raises Refused: it fails."""
+    try:
+        done = subprocess.run([uv, *words], capture_output=True, check=True, timeout=UV_WAIT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace")
+        why = " ".join(said.split())[-300:]
+        raise Refused(f"`uv {' '.join(words)}` failed ({why}); nothing was changed. Run it, then try again") from error
+    return os.fsdecode(done.stdout.strip())
+
+
 def own_command(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that starts this installation: the script next to the interpreter, else on PATH."""
-    script = Path(sys.executable).parent / (f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME)
+    """Return the command that starts this installation: the script next to the interpreter, else on PATH.
+
+    Where uvx runs it from its cache: the one that it gets as a tool. Raises Refused: uv does not say where.
+    """
+    name = f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME
+    if runs_from_cache(env):
+        return (str(Path(_uv(env["UV"], "tool", "dir", "--bin")) / name),)
+    script = Path(sys.executable).parent / name
     if script.is_file():
         return (str(script),)
     # The command runs in every folder: no program or package of such a folder may be run instead.

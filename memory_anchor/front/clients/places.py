@@ -235,7 +235,7 @@ HOOK_TIMEOUT_S = {
     "SessionEnd": 3,
 }
 """How long a client may wait (Codex allows a session's end 3 s); our hook ends earlier (`hooks.WAIT_S`)."""
-WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
+WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
 """Variables that say where the memory is; where set while installing, they are written into the entries."""
 SERVER_WORDS_MAX = 50
 TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit|apply_patch"
