@@ -488,11 +488,11 @@ class Core:
     def _stored(self, entries: Sequence[Entry]) -> None:
         """Update searches with what was stored, once it is committed."""
         follow: list[Callable[[], None]] = [partial(self._show, entry) for entry in entries]
-        follow += [self.services.recalled_together.changed, self._embedding.wake]
-        self._database.afterwards(*follow)
+        self._database.afterwards(*follow, self.services.recalled_together.changed)
 
     def _show(self, entry: Entry) -> None:
-        self.services.searcher.index.note_written(entry)
+        if self.services.searcher.index.note_written(entry):
+            self._embedding.wake()
         memory = entry.memory
         is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in SEARCHABLE_STATES
         if is_new and not entry.vectors and self.services.embedder is not None:

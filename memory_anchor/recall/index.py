@@ -116,12 +116,15 @@ class Index:
                 vector = self.query_embedder.embed_document(text) if embed and awaited_text(text) == text else None
             return Entry(memory, dict([vector]) if vector else {}, searched_words(memory))
 
-    def note_written(self, written: Memory | Entry) -> None:
-        """Make a stored version searchable at once: cached answers go, words count, a missing row is queued."""
+    def note_written(self, written: Memory | Entry) -> bool:
+        """Make a stored version searchable at once: cached answers go, words count, a missing row is queued.
+
+        Return whether the background has something to do: a row is missing, or the mirror began anew.
+        """
         entry = written if isinstance(written, Entry) else Entry(written)
         memory, collection = entry.memory, entry.memory.layer.value
         if memory.layer not in SEARCHED_LAYERS or self._quarantine.is_quarantined(memory.content):
-            return
+            return False
         with self.lock:
             self.generation += 1
             if self._written_meanwhile is not None:
@@ -134,6 +137,7 @@ class Index:
             self._is_cold |= self.mirror.era != era  # full of old versions: it began anew
             for queue in queues if is_new else ():
                 queue.add(collection, memory.point_id)
+            return bool(queues) or self._is_cold
 
     def invalidate(self) -> None:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
@@ -398,14 +402,19 @@ class Index:
             return {"versions": len(self.mirror), "complete": self.mirror.is_whole}
 
     def unembedded(self) -> int:
-        """Return how many searchable versions lack the row of the store's embedder; 0 without one.
-
-        By the mirror where it holds all that is stored: the store has to look at every version's vectors.
-        """
+        """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
         if (queue := self._queues.get(DENSE)) is None:
             return 0
+        known = self._known_to_lack(queue)
+        return queue.unembedded() if known is None else known
+
+    def _known_to_lack(self, queue: EmbeddingQueue) -> int | None:
+        """Return how many searchable versions lack a row, None where the mirror does not hold all that is stored.
+
+        The store has to look at every version's vectors, 11 ms of CPU at 10,000.
+        """
         if not self.mirror.is_whole or not self.follow():
-            return queue.unembedded()
+            return None
         with self.lock:
             return sum(len(self.mirror.fulfilling(layer.value, queue.lacking, None)) for layer in SEARCHED_LAYERS)
 
@@ -423,8 +432,9 @@ class Index:
             except MemoryAnchorError:
                 self._is_cold = True
                 raise
-        done = self._queues[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._queues else 0
-        if DENSE in self._queues:
+        lack = {name for name, queue in self._queues.items() if queue.waiting or self._known_to_lack(queue) != 0}
+        done = self._queues[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in lack else 0
+        if DENSE in lack:
             try:
                 done += self._queues[DENSE].embed(limit)
             except (Unavailable, WrongEmbedder):

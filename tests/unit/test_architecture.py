@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "language": 6195,
     "layers": 1249,
     "process": 987,
-    "recall": 6259,
+    "recall": 6269,
     "runtime": 4321,
     "settings": 518,
     "store": 3477,

@@ -9,11 +9,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import pytest
+
 from memory_anchor.front import calls
 from memory_anchor.ingest.reconcile import NEIGHBOURS_READ
 from memory_anchor.process.wiring import Core
 from memory_anchor.runtime.wire import Preamble
-from memory_anchor.testing import HashEmbedder, ephemeral_core
+from memory_anchor.store.sql_store import SqlStore
+from memory_anchor.testing import HashEmbedder, ephemeral_core, memory_store
 
 if TYPE_CHECKING:
     from memory_anchor.domain.ports import Matrix
@@ -87,3 +90,37 @@ def test_a_search_reads_no_memory_again_for_what_waits_for_review(core: Core) ->
     beside = entered(lambda: call(core, "search", query="who painted the garage behind the house"))
     assert beside["Searcher._waiting"] == 1
     assert beside["Searcher._read"] == plain["Searcher._read"] > 0
+
+
+def test_a_save_with_its_row_wakes_no_thread_that_embeds_and_an_event_does(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule write.work: a fact comes with its vector; an event gets it in the background."""
+    core.services.searcher.index.embed_pending(8)
+    woken: list[str] = []
+    monkeypatch.setattr(core._embedding, "wake", lambda: woken.append("embed"))
+    call(core, "add", content=fact("ash"))
+    assert woken == []
+    call(core, "log", content="The importer on ash was restarted")
+    assert woken == ["embed"]
+
+
+def test_where_every_vector_is_there_the_background_looks_through_no_table(core: Core) -> None:
+    """Rule write.work: whether a version lacks its row is known in memory; the store would look at each of them."""
+    index = core.services.searcher.index
+    for host in HOSTS:
+        call(core, "log", content=fact(host))
+    while index.embed_pending(8):
+        pass
+    assert entered(lambda: index.embed_pending(8))["SqlStore.find"] == 0
+    assert index.unembedded() == 0
+
+
+def test_a_version_without_a_row_from_elsewhere_is_embedded_by_the_next_look(tmp_path: Path) -> None:
+    """Rule write.work: what another process left without a row is in memory as such, and gets one."""
+    store = memory_store()
+    first = ephemeral_core(tmp_path / "first", store=store)
+    first.services.searcher.index.embed_pending(8)
+    second = ephemeral_core(tmp_path / "second", store=SqlStore(store.database))
+    call(second, "log", content=fact("ash"))
+    assert first.services.searcher.index.embed_pending(8) == 1
