@@ -48,7 +48,14 @@ class Postgresql(Database):
         """The connection that asks for locks of a name and has them; it lives as long as this object."""
         self._held: set[str] = set()
         super().__init__(("begin", f"select pg_advisory_xact_lock({_ADVISORY_LOCK})"))
-        self.prepare()
+        try:
+            self.prepare()
+        except Unavailable as error:
+            _, _, said = str(error.__cause__).partition("FATAL:")  # what precedes it may repeat a part of the address
+            why = " ".join(said.split()) or "no server at this address"
+            raise Unavailable(
+                f"{self.place} does not answer ({why}); nothing was changed. Start it, or correct database.url."
+            ) from error
         self._check_layout()
 
     def connect(self, *, writes: bool) -> SqlLink:

@@ -302,8 +302,13 @@ def test_a_text_that_the_server_refuses_is_bad_input_and_costs_nobody_else(engin
 
 
 def test_no_server_and_a_wrong_address_are_unavailable_without_the_password(postgres: Cluster) -> None:
-    """`database.url` is not shown."""
-    for url in ("postgresql://me:hunter2@127.0.0.1:1/x", f"postgresql://me:hunter2@/none?host={postgres.folder}"):
-        with pytest.raises(Unavailable, match="does not answer") as refused:
+    """`database.url` is not shown; what the server says of it is: whoever starts a replica must know which is wrong."""
+    for url, why in (
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "no server at this address"),
+        ("postgresql://me:hun@ter2@nowhere.invalid/x", "no server at this address"),
+        (f"postgresql://me:hunter2@/none?host={postgres.folder}", 'role "me" does not exist'),
+        (f"postgresql://postgres:hunter2@/none?host={postgres.folder}", 'database "none" does not exist'),
+    ):
+        with pytest.raises(Unavailable, match=rf"does not answer \({why}\); nothing.*database.url") as refused:
             Postgresql(url)
-        assert "hunter2" not in str(refused.value)
+        assert "ter2" not in str(refused.value)

@@ -107,3 +107,16 @@ def test_what_cannot_be_done_is_said_and_the_rest_is(seat: Seat) -> None:
     assert (seat.root / "home" / ".claude.json").exists()
     assert config.read_text() == "# mine\nagents:\n  codex:\n    collection: ops\n"
     assert "allowed are claude-code, codex" in seat.shell("init", "--yes", "--client", "emacs").stderr
+
+
+def test_where_no_project_is_the_text_is_the_memory_s_own_and_is_in_force(tmp_path: Path) -> None:
+    """Rule init.conversation: a server's folder (home, or the root of a container) gets no files, and has a text."""
+    seat = Seat(tmp_path, project="home", goal="")
+    code, screen = seat.human(
+        "init", "--approver", "alice", answers=[("What is this project for", "Keep the greenhouse warm", True), *NEW]
+    )
+
+    assert code == 0, screen
+    served = json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"]
+    assert [entry["content"] for entry in served] == ["Keep the greenhouse warm"]
+    assert files(seat) == {}

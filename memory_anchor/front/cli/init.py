@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from memory_anchor.base import nofollow
-from memory_anchor.base.files import file_error, replace_durably
+from memory_anchor.base.files import file_error, make_private, replace_durably
 from memory_anchor.base.json_values import Json, Record, items, record, records, texts
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.front.cli.completing import words
@@ -135,11 +135,15 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
     ) -> None:
         """Set up this project in one short dialogue; run it again at any time: nothing that exists is changed."""
         asker = _Asker(sys.stdin.isatty() and (sys.stderr if json_ else sys.stdout).isatty(), yes, json_)
-        root = Path(preamble().project_dir or wire.working_folder())
-        if not root.is_dir():
-            raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
+        folder = preamble().project_dir
+        if folder and not Path(folder).is_dir():
+            raise BadInput(f"project folder {folder} is no folder; allowed is one that exists")
         clients = None if client is None else tuple(name for name in client if name != NO_CLIENT)
-        answer, problems = _set_up(identity(), root, asker, _Answers(goal, capture, history, clients), approver)
+        schema = identity()
+        root = Path(folder) if folder else schema.path.parent  # a server's: the text of no project is in its own folder
+        answer, problems = _set_up(
+            schema, root, asker, _Answers(goal, capture, history, clients), approver, has_folder=bool(folder)
+        )
         if json_:
             show_json({**answer, "project_dir": str(root), "problems": [str(problem) for problem in problems]})
         else:
@@ -153,7 +157,7 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
 
 
 def _set_up(
-    schema: IdentitySchema, root: Path, asker: _Asker, given: _Answers, approver: str
+    schema: IdentitySchema, root: Path, asker: _Asker, given: _Answers, approver: str, *, has_folder: bool
 ) -> tuple[Record, list[MemoryAnchorError]]:
     """Ask what is open, then do it; return the outcome of each part, and the errors."""
     from memory_anchor.front.clients import install
@@ -164,9 +168,11 @@ def _set_up(
         raise BadInput(f"--client is {unknown[0]!r}; allowed are {', '.join([*allowed, NO_CLIENT])}")
     made = []
     try:
+        if not has_folder:
+            make_private(root)
         if _write_goal(schema, root, given.goal, asker):
             made.append("constitution.yaml")
-        if nofollow.make_folder(root, ".ai/operations"):
+        if has_folder and nofollow.make_folder(root, ".ai/operations"):
             nofollow.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
             made.append(".ai/operations/README.md")
     except OSError as error:
