@@ -6,6 +6,7 @@ import configparser
 import json
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def test_the_unit_and_the_image_start_the_server() -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read_string(text("memory-anchor.service"))
     assert unit["Service"]["ExecStart"].endswith("memory-anchor serve") and unit["Service"]["UMask"] == "0077"
+    assert unit["Service"]["SuccessExitStatus"] == str(128 + signal.SIGTERM), "an orderly end is no failure"
     image = text("Dockerfile")
     asked = re.search(r"127\.0\.0\.1:(\d+)(/v1/\w+)", image)
     assert asked is not None and int(asked[1]) == PORT and asked[2] in PATHS
