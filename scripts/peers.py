@@ -1,7 +1,6 @@
 """The tools that `scripts/compare` measures: how each is installed, started, given a text and asked.
 
-A class a tool, with nothing but what differs; all are spoken to through `Door`, an MCP client over stdio. A tool that
-listens elsewhere only is listed with what it says when it is started here.
+A class a tool, with nothing but what differs; all are spoken to through `Door`, an MCP client over stdio.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 NOT_KEPT = ("MEMORY_ANCHOR", "CLAUDE", "PYTHONDONTWRITEBYTECODE", "OPENAI", "MCP_")
 ANSWER_S = 180.0
 DIMENSIONS = 384
+SQLITE = "pysqlite3-binary==0.5.4.post2"
 
 
 class Failed(Exception):
@@ -162,7 +162,6 @@ class Peer:
     packages: tuple[str, ...] = ()
     needs_python = "3.11"
     embeds = False
-    saves = True  # False: no tool of its server stores a text
 
     def __init__(self, home: Path) -> None:
         self.home = home / self.name.replace(" ", "-")
@@ -171,7 +170,7 @@ class Peer:
         python = shutil.which(f"python{self.needs_python}") or sys.executable
         run([python, "-m", "venv", str(self.home)])
         run([self.bin("pip"), "-q", "install", "--no-input", *self.packages])
-        if "pysqlite3-binary" in self.packages:  # a Python without loadable extensions: that of a package in its place
+        if SQLITE in self.packages:  # a Python without loadable extensions: that of a package in its place
             line = (
                 "import sys, pysqlite3; sys.modules.update({'sqlite3': pysqlite3, 'sqlite3.dbapi2': pysqlite3.dbapi2})"
             )
@@ -267,8 +266,8 @@ class Ours(Peer):
 class ServerMemory(Peer):
     name, version = "server-memory", "2026.8.31"
     packages = (f"@modelcontextprotocol/server-memory@{version}",)
-    note = "asked by the longest word of each question, since it looks for the whole of what it is asked, unranked."
-    note_zh = "用每个问题里最长的词去问，因为它按整串文字查找，不排序。"
+    note = "asked by the longest lower-case word of a question, since it looks for all of what it is asked, unranked."
+    note_zh = "用每个问题里最长的小写词去问：它按整串文字查找，不排序。"
 
     def install(self) -> None:
         npm_install(self.home, self.packages)
@@ -284,7 +283,8 @@ class ServerMemory(Peer):
         return {"name": "create_entities", "arguments": {"entities": [entity]}}
 
     def ask(self, question: str, limit: int | None) -> dict[str, Any]:
-        return {"name": "search_nodes", "arguments": {"query": max(re.findall(r"\w+", question), key=len)}}
+        longest = max(re.findall(r"\w+", question), key=lambda word: (word[0].islower(), len(word)))
+        return {"name": "search_nodes", "arguments": {"query": longest}}
 
     def stored(self, door: Door, data: Path) -> str:
         return door.tool("read_graph", {})
@@ -294,7 +294,7 @@ class BasicMemory(Peer):
     name, version, needs_python, embeds = "basic-memory", "0.24.1", "3.12", True
     note = "for recall its notes are written as files and indexed by its `reindex`, since a save takes it a second."
     note_zh = "测召回时笔记写成文件，再由它的 `reindex` 建索引，因为保存一条要一秒。"
-    packages = (f"basic-memory=={version}", "pysqlite3-binary==0.5.4.post2")
+    packages = (f"basic-memory=={version}", SQLITE)
 
     def command(self) -> list[str]:
         return [self.bin("basic-memory"), "mcp"]
@@ -333,7 +333,7 @@ class McpMemoryService(Peer):
     name, version, needs_python, embeds = "mcp-memory-service", "12.4.0", "3.12", True
     note = "with the lent embedder its semantic deduplication is off: by its threshold nearly all texts are alike then."
     note_zh = "用借来的嵌入模型时关掉它的语义去重：按它的阈值，几乎所有文本都算相同。"
-    packages = (f"mcp-memory-service=={version}", "pysqlite3-binary==0.5.4.post2")
+    packages = (f"mcp-memory-service=={version}", SQLITE)
 
     def command(self) -> list[str]:
         return [self.bin("memory"), "server"]
@@ -450,28 +450,4 @@ class DejaVu(Peer):
         return (data / ".local/share/deja/notes.jsonl").read_text("utf-8")
 
 
-class Hindsight(Peer):
-    name, version, needs_python, saves = "Hindsight", "1.1.0", "3.12", False
-    packages = (f"hindsight-api-slim[embedded-db]=={version}",)
-
-    def command(self) -> list[str]:
-        return [self.bin("hindsight-local-mcp")]
-
-
-class ClaudeMem(Peer):
-    name, version, saves = "claude-mem", "13.25.3", False
-    packages = ("--legacy-peer-deps", f"claude-mem@{version}")
-    note = "its server has no tool that saves: a worker records sessions with a model."
-    note_zh = "它的服务器没有保存的工具：由一个后台进程用模型记录会话。"
-
-    def install(self) -> None:
-        npm_install(self.home, self.packages)
-
-    def command(self) -> list[str]:
-        return ["node", str(self.home / "node_modules/claude-mem/plugin/scripts/mcp-server.cjs")]
-
-    def ask(self, question: str, limit: int | None) -> dict[str, Any]:
-        return {"name": "search", "arguments": {"query": question, **({"limit": limit} if limit else {})}}
-
-
-PEERS: tuple[type[Peer], ...] = (Ours, ServerMemory, BasicMemory, McpMemoryService, Mem0, DejaVu, Hindsight, ClaudeMem)
+PEERS: tuple[type[Peer], ...] = (Ours, ServerMemory, BasicMemory, McpMemoryService, Mem0, DejaVu)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from argparse import Namespace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -73,3 +75,51 @@ def test_an_answer_ranks_the_memories_that_it_quotes_in_its_order(compare: Any, 
 
     assert compare.ranked(peer, "1. 端口是 6543\n2. the port\nis 6543", texts) == ["b", "a"]
     assert compare.ranked(peer, '{"found": ["the port is 6543", "\\u7aef\\u53e3\\u662f 6543"]}', texts) == ["a", "b"]
+
+
+class Lent:
+    url, mark = "http://lent", ""
+
+    def role(self, name: str) -> None:
+        """Take whatever is embedded next."""
+
+
+@pytest.mark.parametrize("embeds", [False, True])
+def test_a_tool_without_an_answer_offline_has_its_words_kept_and_its_seconds_with_the_lent_embedder(
+    compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embeds: bool
+) -> None:
+    """Claims: docs/comparison.md says what a tool says offline, and how soon it answers where an embedder is there."""
+    monkeypatch.setattr(compare, "NO_NETWORK", [])
+
+    class Needy(tool(compare, 1)):  # type: ignore[misc]
+        def arguments(self, data: Path, lent: str) -> list[str]:
+            return [str(data), "1" if lent else "0"]
+
+        def ask(self, question: str, limit: int | None) -> dict[str, Any]:
+            return self.save(question, "", "")
+
+    peer = Needy(tmp_path)
+    peer.embeds = embeds
+
+    found = compare.start(peer, tmp_path, Lent(), Namespace(runs=1))
+
+    assert found["failed"] == "full"
+    assert ("first_answer_s" in found) is embeds
+
+
+def test_each_part_of_the_results_says_what_it_was_measured_of_when_where_and_beside_what(
+    compare: Any, tmp_path: Path
+) -> None:
+    """Claims: version, day, machine and load stand in docs/comparison.json, and one part leaves another as it was."""
+    peer, results = tool(compare, 1)(tmp_path), tmp_path / "results.json"
+    for version, part in (("1.0", "start"), ("1.1", "cost")):
+        peer.version = version
+        compare.keep(peer, part, {"save_ms": 2.5}, 0.31, results)
+
+    kept = json.loads(results.read_text("utf-8"))["tool"]
+
+    assert [(part, about["version"], about["load"]) for part, about in kept.items()] == [
+        ("start", "1.0", 0.3),
+        ("cost", "1.1", 0.3),
+    ]
+    assert all(about["at"] and about["machine"] and about["save_ms"] == 2.5 for about in kept.values())
