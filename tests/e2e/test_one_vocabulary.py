@@ -1,4 +1,4 @@
-"""One vocabulary: a memory and a hit have the same names in the library, a command, MCP, HTTP and TypeScript."""
+"""One vocabulary: what is answered has the same names in the library, a command, MCP, HTTP and TypeScript."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from memory_anchor.extensions.library import answers
 CLIENT = Path(__file__).resolve().parents[2] / "clients" / "typescript" / "src" / "index.ts"
 FORMER = {"show": {"memory"}}
 """Names of 0.1 that a door has beside those of today, for one release."""
+SINCE_READ = {"access_count", "last_accessed_at"}
+"""What a memory has once a search of this test was counted."""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,104 @@ def through(home: EngineHome, address: str) -> dict[str, tuple[dict[str, Any], d
     return found
 
 
+CALLS: tuple[tuple[str, tuple[str, ...], tuple[str, dict[str, Any]], tuple[str, dict[str, Any]]], ...] = (
+    ("save", ("add", "{text}"), ("save_memory", {"content": "{text}"}), ("memory/store", {"content": "{text}"})),
+    ("log", ("log", "{text}"), ("log_event", {"content": "{text}"}), ("memory/log", {"content": "{text}"})),
+    ("events", (), ("search_events", {}), ("memory/events", {})),
+    ("list", ("list",), ("", {}), ("memory/list", {})),
+    ("history", ("history", "{id}"), ("", {}), ("memory/history", {"id": "{id}"})),
+    (
+        "context",
+        ("context", "build", "deploy"),
+        ("build_context", {"task": "deploy"}),
+        ("memory/context", {"task": "deploy"}),
+    ),
+    ("constitution", ("constitution", "show"), ("get_constitution", {}), ("constitution", {})),
+    ("forget", ("forget", "{id}"), ("forget_memory", {"id": "{id}"}), ("memory/forget", {"id": "{id}"})),
+)
+"""A call: the library's method, a command, a tool, a path and what each is asked; "" where a door has it under another
+call. {text}: a new text, {id}: the id of a new memory."""
+ROWS = ("events", "memories", "versions")
+"""Answers of one list: their rows are compared."""
+OF_HTTP = {"variant", "index_version", "algo_version"}
+"""What an answer over HTTP says of its search, beside what every door says."""
+
+
+class Doors:
+    """The doors of one home, each asked one call at a time."""
+
+    def __init__(self, home: EngineHome, address: str) -> None:
+        self.home, self.address, self.written = home, address, 0
+        self.agent = Agent([*COMMAND, "mcp", "--profile", "full"], home.env)
+        self.project = home.json("show", self.new())["scope"]["project"]
+
+    def new(self) -> str:
+        """Return the id of a memory that nothing else says."""
+        return str(self.home.json("add", self.text())["id"])
+
+    def text(self) -> str:
+        self.written += 1
+        return f"Pier {self.written * 37} is painted in colour number {self.written * 101}"
+
+    def filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self.filled(inner) for name, inner in value.items()}
+        return self.text() if value == "{text}" else self.new() if value == "{id}" else value
+
+    def ask(self, door: str, call: str) -> Any:
+        """Return what a door answers, None where it has the call under another."""
+        method, words, (tool, given), (path, body) = next(each for each in CALLS if each[0] == call)
+        if door == "command":
+            return self.home.json(*map(self.filled, words)) if words else None
+        if door == "MCP":
+            asked = {"name": tool, "arguments": self.filled(given)}
+            return answered(self.agent.call("tools/call", asked)) if tool else None
+        if door == "HTTP":
+            asked = {"project_id": self.project, **self.filled(body)}
+            return httpx2.post(f"{self.address}/v1/{path}", json=asked, timeout=60).raise_for_status().json()
+        with Memory(self.project, url=self.address) as library:
+            return getattr(library, method)(*self.filled(body).values())
+
+
+@pytest.fixture(scope="module")
+def doors(home: EngineHome, address: str) -> Iterator[Doors]:
+    opened = Doors(home, address)
+    yield opened
+    opened.agent.process.kill()
+    opened.agent.process.wait()
+
+
+@pytest.mark.parametrize("call", [each[0] for each in CALLS])
+def test_every_call_answers_by_the_same_names_at_every_door(doors: Doors, call: str) -> None:
+    """Contract: one vocabulary; a typed answer of the library and of TypeScript has each name."""
+    told = {door: doors.ask(door, call) for door in ("command", "MCP", "HTTP")}
+    library = doors.ask("library", call)
+
+    names = {door: names_of(answer) - OF_HTTP - SINCE_READ for door, answer in told.items() if answer is not None}
+    assert len(set(map(frozenset, names.values()))) == 1, names
+    first = library[0] if isinstance(library, list) else library
+    fields = {each.name for each in dataclasses.fields(first)} | set(getattr(first, "more", ()))
+    assert names["HTTP"] - {"steps"} <= fields, names["HTTP"] - fields
+    promised, optional = promised_by_typescript(next(method for method, *_ in CALLS if method == call))
+    assert promised <= set(told["HTTP"]) and promised | optional >= set(told["HTTP"])
+
+
+def promised_by_typescript(method: str) -> tuple[set[str], set[str]]:
+    """Return the names that the client's type of an answer always has, and those that it may leave out."""
+    source = CLIENT.read_text("utf-8")
+    kind = re.search(rf"^  {method}\([^\n]*\):\s*Promise<(.*?)> {{$", source, re.S | re.M)
+    assert kind is not None
+    body = re.search(rf"export interface {re.escape(kind[1])} {{(.*?)\n}}", source, re.S) or kind
+    fields = re.findall(r"(\w+)(\??):", re.sub(r"(?<=.)\{[^{}]*\}", "", body[1], flags=re.S))
+    return {name for name, mark in fields if not mark}, {name for name, mark in fields if mark}
+
+
+def names_of(answer: dict[str, Any]) -> set[str]:
+    """Return the names of an answer, or of the first of its rows and of what is beside them."""
+    rows = next((answer[name] for name in ROWS if name in answer), None)
+    return set(answer) if rows is None else set(rows[0]) | set(answer) - set(ROWS)
+
+
 def answered(result: dict[str, Any]) -> Any:
     """Return a tool's answer: its structured form, or the JSON that its text is."""
     result = result.get("result", result)
@@ -99,8 +199,8 @@ def named(value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("door", ["MCP", "HTTP", "library"])
 def test_a_memory_and_a_hit_have_one_set_of_names(through: Any, door: str, part: int) -> None:
     """Contract: one vocabulary in library, commands, MCP and HTTP; a name of 0.1 is beside those of today."""
-    command = set(through["command"][part]) - (FORMER["show"] if part == 0 else set())
-    other = set(through[door][part])
+    command = set(through["command"][part]) - (FORMER["show"] if part == 0 else set()) - SINCE_READ
+    other = set(through[door][part]) - SINCE_READ
     left_out = command - other if door == "library" else set()  # fields at their default, which its repr leaves out too
     assert other | left_out == command and left_out <= {each.name for each in dataclasses.fields(answers.StoredMemory)}
 

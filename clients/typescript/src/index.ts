@@ -93,10 +93,13 @@ export class Memory {
     return this.post("/v1/memory/history", { id });
   }
   /** What a task needs to know, as one text for a prompt. */
-  context(task: string, budget_tokens?: number): Promise<{ text: string; report: object; citations: object[] }> {
+  context(task: string, budget_tokens?: number):
+    Promise<{ text: string; report: object; report_id: string; citations: object[]; notes: string[] }> {
     return this.post("/v1/memory/context", { task, ...(budget_tokens ? { budget_tokens } : {}) });
   }
-  constitution(): Promise<{ entries: { id: string; content: string; priority: number }[]; warnings: string[] }> {
+  constitution():
+    Promise<{ entries: { id: string; content: string; priority: number }[]; version: string; tokens: number;
+      warnings: string[] }> {
     return this.post("/v1/constitution", {});
   }
 

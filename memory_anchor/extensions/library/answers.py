@@ -227,11 +227,14 @@ class TaskContext(_Printed):
     text: str
     citations: tuple[Record, ...] = ()
     report: Record = field(default_factory=dict, repr=False)
+    report_id: str = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, answer: Record) -> TaskContext:
-        found = tuple(records(answer.get("citations")))
-        return cls(text(answer["text"]), found, record(answer.get("report", {})))
+        found, notes = tuple(records(answer.get("citations"))), tuple(texts(answer.get("notes")))
+        id = text(answer.get("report_id"), "")
+        return cls(text(answer["text"]), found, record(answer.get("report", {})), id, notes)
 
     def __str__(self) -> str:
         return self.text
@@ -239,16 +242,18 @@ class TaskContext(_Printed):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ApprovedRules(_Printed):
-    """L0: the rules that humans approved. entries: {id, content, priority, source}."""
+    """L0: the rules that humans approved. entries: {id, content, priority, source}. tokens: their cost in a prompt."""
 
     entries: tuple[Record, ...]
     version: str = ""
     warnings: tuple[str, ...] = ()
+    tokens: int = 0
 
     @classmethod
     def of(cls, answer: Record) -> ApprovedRules:
         version = text(answer.get("version"), "")
-        return cls(tuple(records(answer["entries"])), version, tuple(texts(answer.get("warnings"))))
+        warnings, tokens = tuple(texts(answer.get("warnings"))), whole(answer.get("tokens"), 0)
+        return cls(tuple(records(answer["entries"])), version, warnings, tokens)
 
     def __str__(self) -> str:
         return "\n".join(f"- {entry['content']}" for entry in self.entries)
