@@ -7,8 +7,9 @@ argument.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memory_anchor.base.json_values import Json, Record, parsed
@@ -176,9 +177,28 @@ def _report(stored: RecordedReport, anchor: MemoryAnchor) -> Record:
     return {"id": stored.id, "recorded_at": stored.recorded_at.isoformat(), "report": shown}
 
 
-ROWS: Mapping[str, Row] = {
-    one.name: one
-    for one in (
+class Table(Mapping[str, Row]):
+    """Rows by their name. An extension's are imported for a name that the core has not, or when all are asked for."""
+
+    def __init__(self, own: Iterable[Row]) -> None:
+        self._own = {one.name: one for one in own}
+
+    @cached_property
+    def _all(self) -> dict[str, Row]:
+        return self._own | {one.name: one for extension in installed() for one in extension.rows()}
+
+    def __getitem__(self, name: str) -> Row:
+        return self._own[name] if name in self._own else self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+ROWS: Mapping[str, Row] = Table(
+    (
         row(
             "constitution",
             asks.GetConstitution,
@@ -343,6 +363,5 @@ ROWS: Mapping[str, Row] = {
         row("projects_list", asks.ListProjects, lambda anchor, asked: anchor.maintenance.projects(asked), as_is),
         row("projects_link", asks.LinkProject, lambda anchor, asked: anchor.maintenance.link(asked), as_is),
         row("projects_merge", asks.MergeProjects, lambda anchor, asked: anchor.maintenance.merge(asked), as_is),
-        *(one for extension in installed() for one in extension.rows()),
     )
-}
+)

@@ -59,11 +59,12 @@ def build_core(
     model: LanguageModel | None = None,
     reranker: Reranker | None = None,
     local: Embedder | None = None,
+    late: bool = False,
 ) -> Core:
     """Return the process's memory with its collections opened.
 
     local: the bundled model, in addition to an API's `embedder`; both default to the settings'. lock: of `data_dir`,
-    needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
+    needed unless `store` is given. late: see `Core`. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
     from memory_anchor.adapters.embedders import CachingEmbedder
     from memory_anchor.adapters.restoring import finish_restore
@@ -111,7 +112,7 @@ def build_core(
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "sqlite" else None,
         rows=SnapshotFile(data_dir / ROWS_FILE),
     )
-    return Core(settings, data_dir=data_dir, adapters=adapters)
+    return Core(settings, data_dir=data_dir, adapters=adapters, late=late)
 
 
 def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None, *, alone: bool = False) -> SqlStore:

@@ -6,7 +6,6 @@ conversations. `app` decides which adapter stands behind which port.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import threading
 import time
@@ -83,6 +82,7 @@ from memory_anchor.recall.query_embedder import QueryEmbedder
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher
 from memory_anchor.recall.snippets import RankedMemory, snippet
+from memory_anchor.runtime.wire import VERSION
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.store.audit_rows import SqlAudit
 from memory_anchor.store.database import Sqlite, UnitLock
@@ -100,7 +100,7 @@ from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.use_cases import services
 from memory_anchor.use_cases.maintenance import merges_of
 from memory_anchor.use_cases.memory import MemoryAnchor
-from memory_anchor.use_cases.services import Project, Services
+from memory_anchor.use_cases.services import Extensions, Project, Services
 from memory_anchor.use_cases.writes import session_text
 
 if TYPE_CHECKING:
@@ -112,13 +112,6 @@ NEIGHBOURS = 8
 JOBS_OFF = "jobs-off"
 EMBED_BATCH = 16
 NAME_SHOWN = 80
-
-
-def _release() -> str:
-    try:
-        return importlib.metadata.version("memory-anchor")
-    except importlib.metadata.PackageNotFoundError:  # run from its source
-        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +137,12 @@ class Adapters:
 
 
 class Core:
-    """One process's memory. Thread-safe; `close` drains it."""
+    """One process's memory. Thread-safe; `close` drains it.
 
-    def __init__(self, settings: Settings, *, data_dir: Path, adapters: Adapters) -> None:
+    late: extensions begin when they are asked for, as a command needs that makes one call.
+    """
+
+    def __init__(self, settings: Settings, *, data_dir: Path, adapters: Adapters, late: bool = False) -> None:
         self.settings, self.data_dir, self.clock = settings, data_dir, adapters.clock
         self.test_clock = adapters.test_clock
         self.started_at = self.clock.now()
@@ -164,13 +160,14 @@ class Core:
         self._challenges = Challenges(new_token)
         self._circuit = call_circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
-        self.quarantine = Quarantine(data_dir, release=_release(), run=self.new_id())
+        self.quarantine = Quarantine(data_dir, release=VERSION, run=self.new_id())
         # Loaded before it is first waited for; an API has nothing to load.
         preloads = adapters.local if settings.embedder.kind in API_EMBEDDERS else adapters.embedder
         self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
         made_here, wake = adapters.local or adapters.embedder, self._embedding.wake
         self.nearness = Nearness(made_here, wake, self.quarantine, adapters.rows)
         self.services = self._make_services(adapters)
+        self.running = self.services.extensions
         self.upkeep = self._make_upkeep(adapters)
         repair_at_start(self.upkeep, data_dir, self.clock.now())
         usage, index, invalidate = self.services.usage, self.services.searcher.index, self.services.invalidate_caches
@@ -181,12 +178,10 @@ class Core:
             self.upkeep,
             records=self.records,
             lease=self.lease(JOBS),
+            more=lambda: [with_interval(job, hours) for one in self.running.values() for job in one.jobs],
         )
-        self.running = self.services.extensions
-        self.running |= {one.name: one.start(self) for one in installed() if one.start is not None}
-        for extension in self.running.values():
-            for job in extension.jobs:
-                self.scheduler.add(with_interval(job, hours))
+        if not late:
+            len(self.running)  # all begin
         self._projects: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(PROJECTS_KEPT)
         self._projects_lock = threading.Lock()
 
@@ -260,6 +255,7 @@ class Core:
             recalled_together=recalled,
             answers=FirstAnswers(self.records),
             project_note=self.projects.note,
+            extensions=Extensions(lambda: {one.name: one.start(self) for one in installed() if one.start is not None}),
         )
 
     def _make_searcher(self, adapters: Adapters, meaning: QueryEmbedder, tags: TagNeighbours) -> Searcher:
@@ -443,7 +439,7 @@ class Core:
             return
         self._closed = True
         self._embedding.end()
-        for extension in self.running.values():
+        for extension in self.running.begun.values():
             extension.end()
         self.scheduler.stop()
         self._embedding.join()
@@ -456,7 +452,7 @@ class Core:
         self.services.usage.flush()
         self.services.searcher.index.save()
         self.nearness.save()
-        for extension in self.running.values():
+        for extension in self.running.begun.values():
             extension.close()
         self.audit.close()
         if self._shared is not None:

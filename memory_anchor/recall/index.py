@@ -375,6 +375,8 @@ class Index:
 
     def save(self) -> None:
         """Save the mirror for the next process, where it is whole, large enough and holds nothing that was erased."""
+        if not self.mirror.is_whole:  # nobody searched here, and nothing is read at the end to be written
+            return
         with contextlib.suppress(MemoryAnchorError):  # what was written last is read once more at the next start
             self.follow()
         with self.lock:

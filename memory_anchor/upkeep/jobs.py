@@ -60,12 +60,21 @@ class JobState:
 
 
 class Scheduler:
-    """Runs jobs of one store. lease: needed to run anything, so that a second process gets StoreBusy."""
+    """Runs jobs of one store.
+
+    lease: needed to run anything, so that a second process gets StoreBusy. more: further jobs, asked for when needed.
+    """
 
     def __init__(
-        self, jobs: Sequence[Job], upkeep: Upkeep, *, records: SmallRecords, lease: Lease | None = None
+        self,
+        jobs: Sequence[Job],
+        upkeep: Upkeep,
+        *,
+        records: SmallRecords,
+        lease: Lease | None = None,
+        more: Callable[[], Sequence[Job]] = tuple,
     ) -> None:
-        self._jobs = {job.name: job for job in jobs}
+        self._own, self._more, self._added = jobs, more, list[Job]()
         self._upkeep = upkeep
         self._records = records
         self._lease = lease or NoLease()
@@ -78,31 +87,31 @@ class Scheduler:
 
     def add(self, job: Job) -> None:
         """Add a job as the last one. Before `start`."""
-        self._jobs[job.name] = job
+        self._added.append(job)
 
     @property
     def jobs(self) -> Mapping[str, Job]:
-        return self._jobs
+        return {job.name: job for job in (*self._own, *self._more(), *self._added)}
 
     def stats(self) -> dict[str, JobState]:
         """Return the state of every job, also of those that never ran."""
         states = _load(self._records)
-        return {name: states.get(name, JobState()) for name in self._jobs}
+        return {name: states.get(name, JobState()) for name in self.jobs}
 
     def due(self, at: datetime) -> list[Job]:
         """Return the jobs whose time has come, in the order of registration; one with a bug waits for its next time."""
         states = self.stats()
         states |= {name: replace(states[name], last_at=failed_at) for name, failed_at in self._bugs.items()}
-        return [job for job in self._jobs.values() if _is_due(job, states[job.name], at)]
+        return [job for job in self.jobs.values() if _is_due(job, states[job.name], at)]
 
     def run(self, name: str, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
         """Run one job now, due or not.
 
         Raises BadInput: no such job. StoreBusy: jobs of this store are running already.
         """
-        job = self._jobs.get(name)
+        job = self.jobs.get(name)
         if job is None:
-            raise BadInput(f"no job {name!r}; jobs are {', '.join(sorted(self._jobs))}")
+            raise BadInput(f"no job {name!r}; jobs are {', '.join(sorted(self.jobs))}")
         with self._alone(leased=not limits.dry_run):
             return self._run(job, at, limits)
 

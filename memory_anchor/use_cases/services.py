@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -70,6 +70,35 @@ class RecentPrompts:
         return next((prompt for prompt in reversed(prompts) if prompt != query.strip()[:PROMPT_CHARS]), "")
 
 
+class Extensions(Mapping[str, "Running"]):
+    """What each extension does in this process, by its name; all begin for the first who asks. begun: what did."""
+
+    def __init__(self, begin: Callable[[], Mapping[str, Running]]) -> None:
+        self._begin: Callable[[], Mapping[str, Running]] | None = begin
+        self._lock = threading.RLock()
+        self.begun: Mapping[str, Running] = {}
+
+    def _all(self) -> Mapping[str, Running]:
+        with self._lock:
+            if self._begin is not None:
+                begin, self._begin = self._begin, None  # one that begins sees none
+                try:
+                    self.begun = begin()
+                except BaseException:
+                    self._begin = begin
+                    raise
+            return self.begun
+
+    def __getitem__(self, name: str) -> Running:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
 class ProjectNote(Protocol):
     def __call__(self, project_id: str, *, looks: bool = False) -> str: ...
 
@@ -108,8 +137,7 @@ class Services:
     save_health: SaveHealth = field(default_factory=SaveHealth)
     recent_prompts: RecentPrompts = field(default_factory=RecentPrompts)
     costs: ShownCosts = field(default_factory=ShownCosts)
-    extensions: dict[str, Running] = field(default_factory=dict)
-    """What each extension does in this process, by its name."""
+    extensions: Extensions = field(default_factory=lambda: Extensions(dict))
 
     @property
     def remote(self) -> ServedMemory | None:
@@ -119,7 +147,7 @@ class Services:
     def invalidate_caches(self) -> None:
         """Drop what searches keep of the store: something was written past them."""
         self.searcher.index.invalidate()
-        for extension in self.extensions.values():
+        for extension in self.extensions.begun.values():
             extension.invalidate()
 
 

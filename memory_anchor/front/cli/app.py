@@ -197,6 +197,10 @@ def command_line(word: str = "") -> typer.Typer:
     if own is not None:
         made.registered_commands = [each for each in made.registered_commands if _name(each) == word]
         made.registered_groups = [each for each in made.registered_groups if each.name == word]
+    for app in (made, *(group.typer_instance for group in made.registered_groups)):
+        for command in app.registered_commands if app is not None else ():
+            if isinstance(command.callback, partial):  # see `generated.register`
+                command.callback = command.callback()
     guide.add_examples(made)
     _arrange(made)
     return made

@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -144,8 +145,9 @@ def _content(given: str | None) -> str:
 
 
 def register(app: typer.Typer, *commands: Command) -> None:
+    """Add commands, whose callbacks `app.command_line` makes: of those that it keeps."""
     for command in commands:
-        app.command(command.name)(command.callback())
+        app.command(command.name)(partial(Command.callback, command))
 
 
 def option(

@@ -23,6 +23,7 @@ from memory_anchor.domain.errors import BadInput, StoreBusy, Unavailable, report
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.runtime import env_names, environment, wire
 from memory_anchor.runtime.calling import ask_engine
+from memory_anchor.runtime.threads import uncollected
 
 if TYPE_CHECKING:
     from memory_anchor.identity.keys import Signer
@@ -227,10 +228,11 @@ def _run_here(name: str, arguments: Record, human: Signer | None) -> Record:
             raise
         return answer
     with lock:
-        from memory_anchor.admin import nightly
-        from memory_anchor.process.app import build_core, settings_of
+        with uncollected():
+            from memory_anchor.admin import nightly
+            from memory_anchor.process.app import build_core, settings_of
 
-        core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
+            core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock, late=True)
         nightly.register(core)
         try:
             return run_signed(core, name, arguments, human)
