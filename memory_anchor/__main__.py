@@ -43,17 +43,20 @@ def _run(command: str, rest: list[str]) -> int:
         from memory_anchor.runtime.bridge import main as bridge
 
         return bridge(rest)
+    from memory_anchor.runtime.threads import no_plugins, one_for_algebra, uncollected
+
+    event = rest[0] if command == "hook" and len(rest) == 1 and not rest[0].startswith("-") else None
     if command == "statusline" and not rest:
-        from memory_anchor.front.clients.hooks import main as hook
+        event = "Statusline"
+    if event is not None:
+        with uncollected():
+            from memory_anchor.front.clients.hooks import main as hook
 
-        return hook("Statusline")
-    if command == "hook" and len(rest) == 1 and not rest[0].startswith("-"):
-        from memory_anchor.front.clients.hooks import main as hook
-
-        return hook(rest[0])
+            code = hook(event)
+        gc.freeze()
+        return code
     from memory_anchor.front.cli.spinner import Spinner
     from memory_anchor.front.cli.typing_ahead import hide_typing
-    from memory_anchor.runtime.threads import no_plugins, one_for_algebra, uncollected
 
     one_for_algebra()
     no_plugins()
