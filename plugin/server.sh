@@ -5,14 +5,15 @@ command -v memory-anchor >/dev/null && exec memory-anchor mcp
 command -v uvx >/dev/null && exec uvx --from memory-anchor memory-anchor mcp
 missing='Memory Anchor is not installed: tell the user to run `pipx install memory-anchor` or to install uv.'
 while IFS= read -r line; do
-  id=$(printf '%s' "$line" | sed -n 's/.*"id": *\("[^"]*"\|[0-9][0-9]*\).*/\1/p')
+  id=$(printf '%s' "$line" | sed -nE 's/.*"id": *("[^"]*"|[0-9]+).*/\1/p')
   [ -n "$id" ] || continue
   case $line in
     *'"initialize"'*)
       about='"serverInfo":{"name":"memory-anchor","version":"0"},"capabilities":{"tools":{}}'
       result="{\"protocolVersion\":\"2025-06-18\",$about,\"instructions\":\"$missing\"}" ;;
     *'"tools/list"'*) result='{"tools":[]}' ;;
-    *'"tools/call"'*) result='{"content":[]}' ;;
+    *'"memory_anchor_hook"'*) result='{"content":[]}' ;;
+    *'"tools/call"'*) result="{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":\"$missing\"}]}" ;;
     *) result='{}' ;;
   esac
   printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"

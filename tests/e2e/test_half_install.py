@@ -289,3 +289,20 @@ def test_a_hook_of_an_installation_that_was_moved_fails_nobody(tmp_path: Path, l
 
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr.endswith(f"install it again, then run memory-anchor install {client}\n")
+    own = places.parts_of("claude-code", scope="user", command=(str(script),), home=tmp_path, project=tmp_path, env={})[
+        0
+    ].value
+    asks = {"hook": {"name": wire.HOOK_TOOL, "arguments": {"tool_input": '{"id": 7}'}}, "call": {"name": "get_memory"}}
+    lines = [
+        {"method": "initialize", "params": {}, "jsonrpc": "2.0", "id": "opens"},
+        *({"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": id} for id, params in asks.items()),
+    ]
+    done = subprocess.run(
+        [own["command"], *own["args"]],
+        capture_output=True,
+        text=True,
+        input="".join(f"{json.dumps(x)}\n" for x in lines),
+    )
+    told = {answer["id"]: answer["result"] for answer in map(json.loads, done.stdout.splitlines())}
+    assert "install it again" in told["opens"]["instructions"] and told["call"]["isError"]
+    assert told["hook"]["content"] == []

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from memory_anchor.runtime.wire import HOOK_TOOL
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -56,8 +58,9 @@ def server(tools: Path, *messages: dict[str, object]) -> str:
 
 def test_the_plugins_server_is_the_command_else_uvx_else_one_sentence(tools: Path) -> None:
     """Issue plugin: it works without a pip install before, and without either nothing fails."""
-    asked = [
-        {"jsonrpc": "2.0", "id": number, "method": name} for number, name in enumerate(("initialize", "tools/call"))
+    asked: list[dict[str, object]] = [
+        {"jsonrpc": "2.0", "id": 0, "method": "initialize"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": HOOK_TOOL}},
     ]
     told = [json.loads(line) for line in server(tools, *asked, {"jsonrpc": "2.0", "method": "x"}).splitlines()]
     assert [one["id"] for one in told] == [0, 1] and told[1]["result"] == {"content": []}

@@ -260,7 +260,7 @@ class _Site:
         path = self.env.get("PATH", "")
         for name, entry in _servers(part.file, _read(part.file), part).items():
             is_foreign = places.starts_us(entry) and entry != dict(part.value)
-            if is_foreign and shutil.which(str(record(entry)["command"]), path=path):
+            if is_foreign and shutil.which(places.program(record(entry)), path=path):
                 return name
         return ""
 

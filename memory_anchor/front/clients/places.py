@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from memory_anchor.base.json_values import Json, Record, record
+from memory_anchor.base.json_values import Json, Record, items, record
 from memory_anchor.domain.errors import BadInput
 from memory_anchor.runtime.wire import HOOK_TOOL
 
@@ -257,6 +257,23 @@ hook."""
 
 GONE = "Memory Anchor does not start: install it again, then run memory-anchor install {}"
 """What a hook's shell says where the command was moved or deleted, or its interpreter upgraded: no hook fails by it."""
+TOOLLESS = """\
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -nE 's/.*"id": *("[^"]*"|[0-9]+).*/\\1/p')
+  [ -n "$id" ] || continue
+  case $line in
+    *'"initialize"'*)
+      about='"serverInfo":{"name":"memory-anchor","version":"0"},"capabilities":{"tools":{}}'
+      result="{\\"protocolVersion\\":\\"2025-06-18\\",$about,\\"instructions\\":\\"$missing\\"}" ;;
+    *'"tools/list"'*) result='{"tools":[]}' ;;
+    *'"memory_anchor_hook"'*) result='{"content":[]}' ;;
+    *'"tools/call"'*) result="{\\"isError\\":true,\\"content\\":[{\\"type\\":\\"text\\",\\"text\\":\\"$missing\\"}]}" ;;
+    *) result='{}' ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\\n' "$id" "$result"
+done
+"""
+"""A server for the shell that has no tool, says $missing, and lets each hook pass in silence."""
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
 
@@ -290,8 +307,9 @@ def parts_of(
             own = folder / ".claude.json" if env.get("CLAUDE_CONFIG_DIR") else home / ".claude.json"
             settings = folder / "settings.json" if user else project / ".claude" / "settings.json"
             servers = own if user else project / ".mcp.json"
+            server = in_lines(_outlasting(server) if user else server)
             return (
-                Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **in_lines(server)}),
+                Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **server}),
                 Part(settings, "json-hooks", ("hooks",), claude_hooks(command, env, server=NAME if user else "")),
             )
         case "codex":
@@ -337,6 +355,20 @@ def server_entry(command: tuple[str, ...], env: Mapping[str, str]) -> Record:
     """Return the server entry that every client understands."""
     places = _places_of(env)
     return {"command": command[0], "args": [*command[1:], "mcp"], **({"env": places} if places else {})}
+
+
+def _outlasting(entry: Record) -> Record:
+    """Return the entry of a server that hooks ask: where its program is gone or was killed, the shell answers them."""
+    if sys.platform == "win32":
+        return entry
+    script = f'"$0" "$@" && exit\nmissing=\'{GONE.format("claude-code")}\'\n{TOOLLESS}'
+    return {**entry, "command": "/bin/sh", "args": ["-c", script, entry["command"], *items(entry["args"])]}
+
+
+def program(entry: Record) -> str:
+    """Return the program that a server's entry starts, also through a shell."""
+    words = items(entry.get("args"))
+    return str(words[2] if words[:1] == ["-c"] and len(words) > 2 else entry["command"])
 
 
 def in_lines(entry: Record) -> Record:
