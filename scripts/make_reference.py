@@ -356,6 +356,13 @@ def client(name: str) -> str:
         "```",
         "",
     ]
+    if "/bin/sh" in shown:
+        lines += [
+            "It starts `memory-anchor mcp`. The script answers in its place where that is gone or was killed: Claude",
+            "Code shows each hook whose server is not connected as failed, at every command. In a project and on",
+            "Windows the entry is the command alone.",
+            "",
+        ]
     if hooks:
         lines += ["What its agent is told by itself, and when:", ""]
         lines += table(("hook", "what it brings"), [(code(one), HOOKS[one]) for one in hooks])
