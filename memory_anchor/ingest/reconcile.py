@@ -145,10 +145,9 @@ def _word_features(old: str, new: str) -> dict[str, float]:
 
 def _edit_features(before: Reading, after: Reading) -> dict[str, float]:
     """Return where the two wordings differ: at the start, in the subject, after it, in one stretch or in several."""
-    matcher = aligned(before.tokens, after.tokens)
-    edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
+    edits, all_blocks, _ = aligned(before.tokens, after.tokens)
     swaps = [edit for edit in edits if edit[0] == "replace"]
-    blocks = [block for block in matcher.get_matching_blocks() if block.size]
+    blocks = [block for block in all_blocks if block.size]
     ends = (len(before.tokens), len(after.tokens))
     head = blocks[0].size if blocks and blocks[0].a == blocks[0].b == 0 else 0
     last = blocks[-1] if blocks else None

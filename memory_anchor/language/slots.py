@@ -15,9 +15,10 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from functools import lru_cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from memory_anchor.language.quantities import Number, numbers
 from memory_anchor.language.safe_regex import bounded, late
@@ -286,9 +287,9 @@ def _kind_differs(old: Reading, new: Reading, swap: tuple[str, int, int, int, in
     return any(token[0].isdigit() for token in old.tokens[i:j]) != any(token[0].isdigit() for token in new.tokens[k:m])
 
 
-def _other_value(old: Reading, new: Reading, matcher: SequenceMatcher[str]) -> bool:
+def _other_value(old: Reading, new: Reading, alignment: Alignment) -> bool:
     """Return whether subject and single-valued predicate are the same and what follows shares nothing."""
-    first = matcher.get_matching_blocks()[0]
+    first = alignment.blocks[0]
     if first.a or first.b or first.size < max(old.subject, new.subject) or old.predicate != new.predicate:
         return False
     rest, come = old.tokens[first.size :], new.tokens[first.size :]
@@ -309,19 +310,30 @@ def _turned(old: Reading, new: Reading) -> Reading:
     return replace(old, tokens=(*tail, *head), subject=len(tail))
 
 
+class Alignment(NamedTuple):
+    """Two lists of words side by side. edits: (tag, i, j, k, m) of what differs; blocks: of what is alike, as difflib
+    gives both; ratio: 0 to 1. A value, since threads share it: difflib's own object fills its lists while it is asked.
+    """
+
+    edits: tuple[tuple[str, int, int, int, int], ...]
+    blocks: tuple[Match, ...]
+    ratio: float
+
+
 @lru_cache(maxsize=ALIGNED_KEPT)
-def aligned(old: tuple[str, ...], new: tuple[str, ...]) -> SequenceMatcher[str]:
+def aligned(old: tuple[str, ...], new: tuple[str, ...]) -> Alignment:
     """Return the two lists of words side by side; a pair is asked about several times in a row."""
-    return SequenceMatcher(None, old, new, autojunk=False)
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    edits = tuple(edit for edit in matcher.get_opcodes() if edit[0] != "equal")
+    return Alignment(edits, tuple(matcher.get_matching_blocks()), matcher.ratio())
 
 
 def contrast(old: Reading, new: Reading) -> Contrast:
     """Return how the two readings differ."""
     old = _turned(old, new)
-    matcher = aligned(old.tokens, new.tokens)
-    edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
+    alignment = aligned(old.tokens, new.tokens)
+    edits, wording = alignment.edits, alignment.ratio
     swaps = [edit for edit in edits if edit[0] == "replace"]
-    wording = matcher.ratio()
     one_stretch = len(edits) == 1 and len(swaps) == 1
     units = _differing_units(old, new)
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
@@ -349,6 +361,6 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         ),
         swapped=swapped,
         span=exchanged and wording >= PARALLEL and not _kind_differs(old, new, swaps[0]),
-        value=_other_value(old, new, matcher),
+        value=_other_value(old, new, alignment),
         news=new.changed and (not old.changed or _news(old, new, edits)),
     )

@@ -15,6 +15,7 @@ from memory_anchor.domain.errors import (
     BadInput,
     DiskFull,
     MemoryAnchorError,
+    Refused,
     StoreBusy,
     StoreDamaged,
     Unavailable,
@@ -51,8 +52,10 @@ class Postgresql(Database):
         try:
             self.prepare()
         except Unavailable as error:
-            _, _, said = str(error.__cause__).partition("FATAL:")  # what precedes it may repeat a part of the address
-            why = " ".join(said.split()) or "no server at this address"
+            # What precedes it may repeat a part of the address; a server's severity is in its own language.
+            before, _, said = str(error.__cause__).rpartition(" failed: ")
+            line = said.partition("\n")[0] if "connection to server " in before else "no server at this address"
+            why = line.partition(":  ")[2] or line
             raise Unavailable(
                 f"{self.place} does not answer ({why}); nothing was changed. Start it, or correct database.url."
             ) from error
@@ -76,6 +79,9 @@ class Postgresql(Database):
             return DiskFull(f"{self.place} has no room; nothing was written, free some space there and retry.")
         if isinstance(error, errors.LockNotAvailable):
             return StoreBusy(f"{self.place} is being written by another engine; nothing was written, try again.")
+        if isinstance(error, errors.InsufficientPrivilege | errors.InvalidSchemaName):
+            why = error.diag.message_primary
+            return Refused(f"{self.place} refuses ({why}), nothing was changed; grant it to the role of database.url.")
         if isinstance(error, errors.DataError):
             return BadInput(f"{self.place} refuses a value ({type(error).__name__}): a NUL is no text.")
         if isinstance(error, self._psycopg.OperationalError | errors.ReadOnlySqlTransaction):

@@ -16,7 +16,7 @@ from pgserver import Cluster
 from threads import at_once
 
 from memory_anchor.adapters.system import SystemClock
-from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, StoreBusy, Unavailable
+from memory_anchor.domain.errors import BadInput, ChangedMeanwhile, Refused, StoreBusy, Unavailable
 from memory_anchor.domain.model import Actor, Caller, Layer, Memory, MemoryType, Scope, Tag
 from memory_anchor.domain.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.domain.where import OneOf, Where
@@ -304,11 +304,31 @@ def test_a_text_that_the_server_refuses_is_bad_input_and_costs_nobody_else(engin
 def test_no_server_and_a_wrong_address_are_unavailable_without_the_password(postgres: Cluster) -> None:
     """`database.url` is not shown; what the server says of it is: whoever starts a replica must know which is wrong."""
     for url, why in (
-        ("postgresql://me:hunter2@127.0.0.1:1/x", "no server at this address"),
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "Connection refused"),
         ("postgresql://me:hun@ter2@nowhere.invalid/x", "no server at this address"),
         (f"postgresql://me:hunter2@/none?host={postgres.folder}", 'role "me" does not exist'),
         (f"postgresql://postgres:hunter2@/none?host={postgres.folder}", 'database "none" does not exist'),
+        (f"{postgres.url}&target_session_attrs=standby", "server is not in hot standby mode"),
     ):
         with pytest.raises(Unavailable, match=rf"does not answer \({why}\); nothing.*database.url") as refused:
             Postgresql(url)
         assert "ter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("granted", "why"),
+    [("usage", "permission denied for schema public"), ("", "no schema has been selected to create in")],
+)
+def test_a_role_that_may_not_make_tables_is_told_what_to_be_granted(postgres: Cluster, granted: str, why: str) -> None:
+    """A first start by a role without rights is one sentence: what the server refuses, and to whom to grant it."""
+    import psycopg
+
+    postgres.emptied()
+    with psycopg.connect(postgres.url, autocommit=True) as server:
+        server.execute("drop role if exists guest")
+        server.execute("create role guest login")
+        if granted:
+            server.execute("grant usage on schema public to guest")
+    with pytest.raises(Refused, match=rf"\({why}\), nothing was changed; grant it to the role of database.url"):
+        Postgresql(f"postgresql://guest@/postgres?host={postgres.folder}")
+    postgres.emptied()

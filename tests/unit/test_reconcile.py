@@ -15,7 +15,7 @@ from memory_anchor.domain.activation import first_priority, merged_priority
 from memory_anchor.domain.model import Layer, Memory, MemoryType, Origin, Outcome, Scope
 from memory_anchor.ingest.reconcile import Likeness, decide, likeness
 from memory_anchor.language.quantities import numbers
-from memory_anchor.language.slots import contrast, read
+from memory_anchor.language.slots import aligned, contrast, read
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 PAIRS = Path(__file__).parent.parent / "corpora" / "pairs.tsv"
@@ -285,3 +285,14 @@ def test_two_statements_are_related_as_a_reader_would_say(old: str, new: str, co
 def test_a_change_word_that_both_hold_supersedes_nothing(old: str, new: str, cosine: float) -> None:
     """Rule: a change word is news only where the old statement does not hold it too."""
     assert decide(fact(new), [(fact(old, "old"), cosine)]).outcome is not Outcome.SUPERSEDED
+
+
+def test_what_is_kept_of_a_pair_is_a_value_that_no_thread_changes() -> None:
+    """Rule threads: two saves may ask about one pair at once; an object that fills itself would be read half filled."""
+    before, after = read("the cache holds 300 entries"), read("the cache holds 500 entries")
+
+    kept = aligned(before.tokens, after.tokens)
+
+    hash(kept)
+    assert kept is aligned(before.tokens, after.tokens)
+    assert (kept.edits, kept.ratio) == ((("replace", 2, 3, 2, 3),), 0.75)

@@ -105,6 +105,10 @@ def _arranged(parameter: Parameter) -> Parameter:
     return parameter
 
 
+LONGEST_NUMBER = 18
+"""Digits of what is read as a number at once; Python refuses thousands, and pydantic says so in its sentence."""
+
+
 class PlainValues:
     """Reads the values of a parameter: what is plain at once, all else as typer does, by pydantic.
 
@@ -124,7 +128,7 @@ class PlainValues:
         if isinstance(self._kind, type) and isinstance(value, self._kind):
             return value
         if isinstance(value, str):
-            if self._kind is int and value.isascii() and value.isdecimal():
+            if self._kind is int and value.isascii() and value.isdecimal() and len(value) <= LONGEST_NUMBER:
                 return int(value)
             if self._kind is Path and (not os.path.lexists(value) or os.access(value, os.R_OK)):
                 return Path(value)
