@@ -156,6 +156,9 @@ def hook_output(event: str, text: str) -> str:
 # --- places ----------------------------------------------------------------------------------------------------
 
 
+XDG = ("XDG_DATA_HOME", "XDG_CONFIG_HOME")
+
+
 def default_data_dir(env: Mapping[str, str]) -> str:
     """Return the platform's folder for a user's data, `memory-anchor` inside it (as platformdirs would)."""
     return _platform_folder(env, "XDG_DATA_HOME", ".local", "share")
@@ -173,7 +176,19 @@ def _platform_folder(env: Mapping[str, str], xdg_name: str, *xdg_default: str) -
         return _join(env.get("LOCALAPPDATA") or _join(home, "AppData", "Local"), "memory-anchor")
     if sys.platform == "darwin":
         return _join(home, "Library", "Application Support", "memory-anchor")
-    return _join(env.get(xdg_name) or _join(home, *xdg_default), "memory-anchor")
+    named = env.get(xdg_name)
+    if named and is_of_a_snap(env, xdg_name) and not os.path.isdir(_join(named, "memory-anchor")):  # noqa: PTH112
+        named = ""
+    return _join(named or _join(home, *xdg_default), "memory-anchor")
+
+
+def is_of_a_snap(env: Mapping[str, str], name: str) -> bool:
+    """Return whether a variable names a folder of one revision of a snap, as VS Code's snap lets its terminals have it.
+
+    It goes with the revision: nothing new is kept there.
+    """
+    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
+    return env.get(name, "").startswith(_join(home, "snap", ""))
 
 
 def data_dir(env: Mapping[str, str]) -> str:

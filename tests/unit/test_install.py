@@ -14,6 +14,7 @@ import pytest
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.front.clients import places
 from memory_anchor.front.clients.install import install, uninstall
+from memory_anchor.runtime import wire
 from memory_anchor.runtime.wire import HOOK_TOOL
 
 CLAUDE_JSON = '{\n    "numStartups": 3,\n    "mcpServers": {"other": {"command": "x"}},\n    "名": "值"\n}'
@@ -170,10 +171,44 @@ def test_clients_that_show_a_model_only_the_json_are_answered_in_lines_alone(env
     assert [entry.get("env", {}).get("MEMORY_ANCHOR_ANSWERS") for entry in entries] == ["lines", "lines", None]
 
 
-@pytest.mark.parametrize("name", ["MEMORY_ANCHOR_DATA_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME"])
-def test_server_and_hooks_are_told_the_same_folder(name: str, env: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("name", ["XDG_DATA_HOME", "XDG_CONFIG_HOME"])
+def test_where_the_terminal_keeps_its_files_no_client_is_told(
+    name: str, client: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    """Rule install.codex: a terminal's folders are its own; Codex passes its own on to the server, as to its hooks."""
+    env[name] = str(tmp_path / "elsewhere")
+    plan = install(client, env=env)
+    texts = [change.after or "" for change in plan.changes]
+    assert not any(env[name] in text for text in texts) and plan.note == ""
+    if client == "codex":
+        server = tomllib.loads(texts[0])["mcp_servers"]["memory_anchor"]
+        assert name in server["env_vars"]
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="snaps are of Linux")
+def test_a_terminal_of_a_snap_begins_no_memory_in_the_folder_of_its_revision(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    """Rule install.stays: VS Code's snap sets them, and the folder goes with its revision; a memory there is kept."""
+    home, snap = Path(env["HOME"]), Path(env["HOME"]) / "snap" / "code" / "185"
+    del env["MEMORY_ANCHOR_DATA_DIR"]
+    env |= {"XDG_DATA_HOME": f"{snap}/.local/share", "XDG_CONFIG_HOME": f"{snap}/.config"}
+
+    plan = install("vscode", env=env)
+
+    said = "the folders of XDG_DATA_HOME and XDG_CONFIG_HOME go with a snap's revision: the usual ones are used instead"
+    assert said in plan.text() and plan.as_dict()["note"] == said
+    assert [change.file for change in plan.changes] == [home / ".config" / "Code" / "User" / "mcp.json"]
+    assert wire.data_dir(env) == str(home / ".local" / "share" / "memory-anchor") and not snap.exists()
+    (snap / ".local" / "share" / "memory-anchor").mkdir(parents=True)
+    assert wire.data_dir(env) == f"{snap}/.local/share/memory-anchor"
+
+
+def test_server_and_hooks_are_told_the_same_folder(env: dict[str, str]) -> None:
     """Rule install.codex: Codex gives servers fewer variables than hooks; both must find one memory."""
-    place = env[name] = env.get(name) or str(tmp_path / "elsewhere")
+    name = "MEMORY_ANCHOR_DATA_DIR"
+    place = env[name]
     install("codex", env=env)
     folder = Path(env["HOME"]) / ".codex"
     server = tomllib.loads((folder / "config.toml").read_text())["mcp_servers"]["memory_anchor"]

@@ -77,16 +77,19 @@ class Plan:
     """Existing servers that start us: file and name."""
     tool: str = ""
     """The command as which we were installed for good, "" where we were before."""
+    note: str = ""
+    """One sentence on what was left out of the environment, "" for nothing."""
 
     def text(self) -> str:
         """Return the plan for a person: every diff, and the next step."""
         changed = [change.diff() for change in self.changes if change.before != change.after]
+        tool = [self.note] if self.note else []
         if self.snippet:
-            return f"{NEXT_STEP['json']}:\n{self.snippet}"
+            return "\n".join([*tool, f"{NEXT_STEP['json']}:", self.snippet])
         adopted = [f"{server} starts us already and stays as it is" for server in self.adopted]
         if not changed:
-            return "\n".join([*adopted, f"{self.client} ({self.scope}): nothing to change"])
-        tool = [f"installed as {self.tool}"] if self.tool else []
+            return "\n".join([*tool, *adopted, f"{self.client} ({self.scope}): nothing to change"])
+        tool += [f"installed as {self.tool}"] if self.tool else []
         did = f"would {self.action}" if self.dry_run else f"{self.action} done"
         backups = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
         step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
@@ -104,6 +107,7 @@ class Plan:
             **({"snippet": self.snippet} if self.snippet else {}),
             **({"adopted": list(self.adopted)} if self.adopted else {}),
             **({"tool": self.tool} if self.tool else {}),
+            **({"note": self.note} if self.note else {}),
         }
 
 
@@ -122,7 +126,7 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
         )
     if client == "json":
         snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
-        return Plan(client, scope, "install", (), {}, dry_run, snippet)
+        return Plan(client, scope, "install", (), {}, dry_run, snippet, note=site.note_on_env)
     adopted = {part.file: name for part in parts if (name := site.adopted(client, scope, part))}
     if client == "claude-code" and adopted:  # a server of another name, or another program's
         parts = tuple(places.by_process(part, site.command, site.env) for part in parts)
@@ -134,7 +138,7 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
         for file, name in adopted.items():
             site.note(client, scope, file, {"adopted": name})
     servers = tuple(f"{file}: {name}" for file, name in adopted.items())
-    return Plan(client, scope, "install", changes, backups, dry_run, adopted=servers, tool=tool)
+    return Plan(client, scope, "install", changes, backups, dry_run, adopted=servers, tool=tool, note=site.note_on_env)
 
 
 def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: Mapping[str, str] | None = None) -> Plan:
@@ -194,7 +198,11 @@ class _Site:
     """The places of one run: home, project, our command, and the records of what was installed."""
 
     def __init__(self, env: Mapping[str, str] | None) -> None:
-        self.env = dict(os.environ if env is None else env)
+        given = dict(os.environ if env is None else env)
+        passing = [name for name in wire.XDG if wire.is_of_a_snap(given, name)]
+        self.env = {name: value for name, value in given.items() if name not in passing}
+        lost = f"the folders of {' and '.join(passing)} go with a snap's revision: the usual ones are used instead"
+        self.note_on_env = lost if passing else ""
         self.home = Path(self.env.get("HOME") or Path.home())
         self.project = Path(wire.project_of(self.env, wire.working_folder()) or wire.working_folder())
         self.command = own_command(self.env)
@@ -293,15 +301,25 @@ def _install_tool(site: _Site) -> str:
     """Install as a tool of uv what runs from its cache, from where it came; return the command. Raises Refused."""
     # Compiled now: the first session's hook would not wait for an engine that compiles everything first.
     python = ".".join(map(str, sys.version_info[:2]))
-    _uv(site.env["UV"], "tool", "install", "--quiet", "--compile-bytecode", "--python", python, installation.source())
+    _uv(
+        tuple(site.env.items()),
+        "tool",
+        "install",
+        "--quiet",
+        "--compile-bytecode",
+        "--python",
+        python,
+        installation.source(),
+    )
     return site.command[0]
 
 
 @cache
-def _uv(uv: str, *words: str) -> str:
+def _uv(env: tuple[tuple[str, str], ...], *words: str) -> str:
     """Return what a command of uv prints. Raises Refused: it fails."""
     try:
-        done = subprocess.run([uv, *words], capture_output=True, check=True, timeout=UV_WAIT_S)
+        uv = dict(env)["UV"]
+        done = subprocess.run([uv, *words], env=dict(env), capture_output=True, check=True, timeout=UV_WAIT_S)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace")
         why = " ".join(said.split())[-300:]
@@ -316,7 +334,7 @@ def own_command(env: Mapping[str, str]) -> tuple[str, ...]:
     """
     name = f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME
     if runs_from_cache(env):
-        return (str(Path(_uv(env["UV"], "tool", "dir", "--bin")) / name),)
+        return (str(Path(_uv(tuple(env.items()), "tool", "dir", "--bin")) / name),)
     script = Path(sys.executable).parent / name
     if script.is_file():
         return (str(script),)

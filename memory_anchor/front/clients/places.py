@@ -20,6 +20,7 @@ from typing import Literal
 
 from memory_anchor.base.json_values import Json, Record, items, record
 from memory_anchor.domain.errors import BadInput
+from memory_anchor.runtime import wire
 from memory_anchor.runtime.wire import HOOK_TOOL
 
 DEPTH_MAX = 100
@@ -235,7 +236,7 @@ HOOK_TIMEOUT_S = {
     "SessionEnd": 3,
 }
 """How long a client may wait (Codex allows a session's end 3 s); our hook ends earlier (`hooks.WAIT_S`)."""
-WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
+WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
 """Variables that say where the memory is; where set while installing, they are written into the entries."""
 SERVER_WORDS_MAX = 50
 TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit|apply_patch"
@@ -315,7 +316,8 @@ def parts_of(
         case "codex":
             folder = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
             folder = folder if user else project / ".codex"
-            timed = {**in_lines(server), "startup_timeout_sec": START_TIMEOUT_S}
+            # Codex gives its servers a few variables and its hooks all: without these, they would use two memories.
+            timed = {**in_lines(server), "env_vars": [*wire.XDG], "startup_timeout_sec": START_TIMEOUT_S}
             return (
                 Part(folder / "config.toml", "toml-server", ("mcp_servers", CODEX_NAME), timed),
                 Part(folder / "hooks.json", "json-hooks", ("hooks",), hook_entries(command, CODEX_EVENTS, env)),
@@ -377,7 +379,6 @@ def in_lines(entry: Record) -> Record:
 
 
 def _places_of(env: Mapping[str, str]) -> dict[str, str]:
-    # Codex gives its servers a fixed set of variables and its hooks all: without these, they would use two memories.
     return {name: str(Path(env[name]).expanduser().absolute()) for name in WRITTEN_OUT if env.get(name)}
 
 
