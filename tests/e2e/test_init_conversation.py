@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from human_seat import Seat
 
+from memory_anchor.runtime import wire
 from memory_anchor.testing import PASSPHRASE
 
 NEW = [("New passphrase", PASSPHRASE), ("Once more", PASSPHRASE)]
@@ -120,3 +122,49 @@ def test_where_no_project_is_the_text_is_the_memory_s_own_and_is_in_force(tmp_pa
     served = json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"]
     assert [entry["content"] for entry in served] == ["Keep the greenhouse warm"]
     assert files(seat) == {}
+
+
+def by_uvx(tmp_path: Path, last: str) -> dict[str, str]:
+    """Return the environment of what uvx runs. last: what the stand-in for uv does when it is to install a tool."""
+    cache, code, uv = tmp_path / "cache", tmp_path / "code", tmp_path / "uv"
+    for folder in (cache / "archive", code, tmp_path / "bin"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (cache / "CACHEDIR.TAG").touch()
+    (code / "sitecustomize.py").write_text(f"import sys\nsys.prefix = {str(cache / 'archive')!r}\n", encoding="utf-8")
+    uv.write_text(f'#!/bin/sh\n[ "$2" = dir ] && echo {tmp_path}/bin && exit 0\n{last}\n', encoding="utf-8")
+    uv.chmod(0o755)
+    return {"UV": str(uv), "PYTHONPATH": f"{code}:{Path(wire.__file__).parents[2]}"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its stand-in for uv is a shell script")
+def test_what_uvx_runs_stays_whichever_clients_are_chosen(tmp_path: Path) -> None:
+    """Rule install.stays: with no client too; and a file that was made elsewhere is named with its folder."""
+    seat = Seat(tmp_path, project="home", goal="")
+    uv = by_uvx(tmp_path, f'echo "$@" >> {tmp_path}/asked')
+
+    done = seat.shell("init", "--yes", "--client", "none", "--goal", "Keep it warm", **uv)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "asked").read_text().startswith("tool install ")
+    (made,) = seat.data.rglob("constitution.yaml")
+    assert f"made {made}\n" in done.stdout and f"installed as {tmp_path}/bin/memory-anchor" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its stand-in for uv is a shell script")
+def test_a_command_that_another_installer_left_is_used_where_it_is_this_version(tmp_path: Path) -> None:
+    """Rule install.stays: pipx and uv share a folder; another version's file ends it before anything is written."""
+    seat = Seat(tmp_path, project="home", goal="")
+    uv = by_uvx(tmp_path, "echo Executable already exists: memory-anchor >&2; exit 2")
+    other = tmp_path / "bin" / "memory-anchor"
+    other.write_text("#!/bin/sh\necho memory-anchor 0.0.1\n", encoding="utf-8")
+    other.chmod(0o755)
+    words = ("init", "--yes", "--client", "none", "--goal", "Keep it warm")
+
+    done = seat.shell(*words, **uv)
+
+    assert done.returncode == 4 and "(Executable already exists: memory-anchor); nothing was changed" in done.stderr
+    assert re.search(rf"uninstall what brought {other}, or run `uv tool install .+ --force .+`", done.stderr)
+    assert not list(seat.data.rglob("constitution.yaml")) and not list(seat.data.rglob("*.key"))
+    other.write_text(f"#!/bin/sh\necho memory-anchor {wire.VERSION}\n", encoding="utf-8")
+    done = seat.shell(*words, **uv)
+    assert done.returncode == 0 and f"installed as {other}" in done.stdout

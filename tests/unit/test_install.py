@@ -304,6 +304,9 @@ def test_what_uvx_runs_is_installed_as_a_tool_before_a_client_starts_it(
         plan.tool == json.loads(file.read_text())["mcpServers"]["memory-anchor"]["command"] == f"{bins}/memory-anchor"
     )
     assert (tmp_path / "asked").read_text().startswith("tool install --quiet --compile-bytecode --python 3.")
+    (tmp_path / "asked").unlink()
+    shown = install("json", env=env | {"ANOTHER": "run"})
+    assert (tmp_path / "asked").exists() and shown.tool in shown.snippet and "installed as" in shown.text()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import typer
 
 from memory_anchor.base import nofollow
 from memory_anchor.base.files import file_error, make_private, replace_durably
-from memory_anchor.base.json_values import Json, Record, items, record, records, texts
+from memory_anchor.base.json_values import Json, Record, record, records, texts
 from memory_anchor.domain.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.front.cli.completing import words
 from memory_anchor.front.cli.link import call, data_dir, preamble
@@ -147,7 +147,7 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
         if json_:
             show_json({**answer, "project_dir": str(root), "problems": [str(problem) for problem in problems]})
         else:
-            _show(answer)
+            _show(answer, root)
             for problem in problems:
                 err.print(f"[bold red]error:[/] {escaped(str(problem))}")
         if problems:
@@ -166,6 +166,9 @@ def _set_up(
     allowed = [name for name in CLIENTS if name != "json"]
     if unknown := [name for name in given.clients or () if name not in allowed]:
         raise BadInput(f"--client is {unknown[0]!r}; allowed are {', '.join([*allowed, NO_CLIENT])}")
+    if install.runs_from_cache(os.environ) and not asker.as_json:
+        print_dim("installing Memory Anchor as a tool of uv, so that it stays")
+    tool = install.install_tool()  # before anything is written: where it fails, nothing was changed
     made = []
     try:
         if not has_folder:
@@ -185,14 +188,14 @@ def _set_up(
     identity, signer = _make_key(schema, asker, approver)
     connected: dict[str, Json] = {}
     done: dict[str, Json] = {**identity, "made": made, "capture": None, "clients": connected, "history": None}
+    if tool:
+        done["tool"] = tool
     for name in answers.clients or ():
         try:
             plan = install.install(name)
         except MemoryAnchorError as error:
             problems.append(error)
             continue
-        if plan.tool:
-            done["tool"] = plan.tool
         changed = [str(change.file) for change in plan.changes if change.before != change.after]
         connected[name] = {"changed": changed, "backups": dict(plan.backups), "adopted": list(plan.adopted)}
     try:
@@ -381,9 +384,9 @@ def _read_history(root: Path, signer: Signer | None, asker: _Asker) -> Record:
     return {"source": id, "trust": record(source)["trust"], "commits": commits, "all_read": not answer["left"]}
 
 
-def _show(answer: Record) -> None:
-    for name in items(answer["made"]):
-        print_dim(f"made {name}")
+def _show(answer: Record, root: Path) -> None:
+    for name in texts(answer["made"]):
+        print_dim(f"made {name if root == Path(wire.working_folder()) else root / name}")
     if answer["fingerprint"]:
         out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
         print_dim("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from memory_anchor.runtime import wire
 RECORDS = "installed"
 MAX_CONFIG_BYTES = 32 << 20
 UV_WAIT_S = 600.0
+CURE = "run it, then try again"
 NEXT_STEP = {
     "claude-code": "start a new session; approve the server and hooks if Claude Code asks",
     "codex": "start a new session; Codex asks once whether it may run the hooks",
@@ -84,12 +86,12 @@ class Plan:
         """Return the plan for a person: every diff, and the next step."""
         changed = [change.diff() for change in self.changes if change.before != change.after]
         tool = [self.note] if self.note else []
+        tool += [f"installed as {self.tool}"] if self.tool else []
         if self.snippet:
             return "\n".join([*tool, f"{NEXT_STEP['json']}:", self.snippet])
         adopted = [f"{server} starts us already and stays as it is" for server in self.adopted]
         if not changed:
             return "\n".join([*tool, *adopted, f"{self.client} ({self.scope}): nothing to change"])
-        tool += [f"installed as {self.tool}"] if self.tool else []
         did = f"would {self.action}" if self.dry_run else f"{self.action} done"
         backups = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
         step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
@@ -124,15 +126,15 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
             f"Claude Code has the plugin {plugin}, which brings this server and its hooks; every hook would run twice. "
             f"Keep it, or `claude plugin uninstall {plugin}` and install again"
         )
+    tool = "" if dry_run else install_tool(env)
     if client == "json":
         snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
-        return Plan(client, scope, "install", (), {}, dry_run, snippet, note=site.note_on_env)
+        return Plan(client, scope, "install", (), {}, dry_run, snippet, tool=tool, note=site.note_on_env)
     adopted = {part.file: name for part in parts if (name := site.adopted(client, scope, part))}
     if client == "claude-code" and adopted:  # a server of another name, or another program's
         parts = tuple(places.by_process(part, site.command, site.env) for part in parts)
     by_file = _by_file(tuple(part for part in parts if part.file not in adopted))
     changes = tuple(_change(file, own) for file, own in by_file.items())
-    tool = "" if dry_run or not runs_from_cache(site.env) else _install_tool(site)
     backups = {} if dry_run else site.carry_out(client, scope, changes, by_file)
     if not dry_run:
         for file, name in adopted.items():
@@ -297,33 +299,47 @@ def runs_from_cache(env: Mapping[str, str]) -> bool:
     return bool(env.get("UV")) and any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents)
 
 
-def _install_tool(site: _Site) -> str:
-    """Install as a tool of uv what runs from its cache, from where it came; return the command. Raises Refused."""
-    # Compiled now: the first session's hook would not wait for an engine that compiles everything first.
-    python = ".".join(map(str, sys.version_info[:2]))
-    _uv(
-        tuple(site.env.items()),
-        "tool",
-        "install",
-        "--quiet",
-        "--compile-bytecode",
-        "--python",
-        python,
-        installation.source(),
-    )
-    return site.command[0]
+def install_tool(env: Mapping[str, str] | None = None) -> str:
+    """Install as a tool of uv what `uvx` runs, from where it came; return its command, "" where nothing is to install.
+
+    A command of this version that another installer left there is used. Raises Refused: uv does not install it.
+    """
+    site = _Site(env)
+    return _as_tool(tuple(site.env.items()), site.command[0]) if runs_from_cache(site.env) else ""
 
 
 @cache
-def _uv(env: tuple[tuple[str, str], ...], *words: str) -> str:
-    """Return what a command of uv prints. Raises Refused: it fails."""
+def _as_tool(env: tuple[tuple[str, str], ...], command: str) -> str:
+    # Compiled now: the first session's hook would not wait for an engine that compiles everything first.
+    python, origin = ".".join(map(str, sys.version_info[:2])), installation.source()
+    words = ("tool", "install", "--quiet", "--compile-bytecode", "--python", python)
+    force = shlex.join(("uv", *words, "--force", origin))
+    other = f"uninstall what brought {command}, or run `{force}`; then try again"
+    try:
+        _uv(env, *words, origin, cure=other if Path(command).exists() else CURE)
+    except Refused:
+        if _prints(command, "--version") != f"{places.NAME} {wire.VERSION}":
+            raise
+    return command
+
+
+def _prints(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=UV_WAIT_S).stdout.decode(errors="replace").strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+@cache
+def _uv(env: tuple[tuple[str, str], ...], *words: str, cure: str = CURE) -> str:
+    """Return what a command of uv prints. Raises Refused: it fails; cure: what may be done then."""
     try:
         uv = dict(env)["UV"]
         done = subprocess.run([uv, *words], env=dict(env), capture_output=True, check=True, timeout=UV_WAIT_S)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace")
         why = " ".join(said.split())[-300:]
-        raise Refused(f"`uv {' '.join(words)}` failed ({why}); nothing was changed. Run it, then try again") from error
+        raise Refused(f"`{shlex.join(('uv', *words))}` failed ({why}); nothing was changed: {cure}") from error
     return os.fsdecode(done.stdout.strip())
 
 
