@@ -14,7 +14,8 @@ while IFS= read -r line; do
     *'"tools/list"'*) result='{"tools":[]}' ;;
     *'"memory_anchor_hook"'*) result='{"content":[]}' ;;
     *'"tools/call"'*) result="{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":\"$missing\"}]}" ;;
-    *) result='{}' ;;
+    *'"ping"'*) result='{}' ;;
+    *) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}\n' "$id"; continue ;;
   esac
   printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
 done

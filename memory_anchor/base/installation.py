@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 NAME = "memory-anchor"
 CAUSE_CHARS = 200
+LATEST = "2025-11-25"
+"""The newest version of MCP here, for a client that names none."""
 
 
 def damage(error: BaseException) -> str:
@@ -85,19 +87,21 @@ def answer_agent(why: str) -> None:
         try:
             message = json.loads(line)
             request, method, params = message["id"], message["method"], message.get("params") or {}
-            result: Record = {}
+            answer: Record = {"result": {}}
             if method == "initialize":
-                version, server = params.get("protocolVersion"), {"name": NAME, "version": "0"}
-                result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
-                result = {**result, "instructions": why}
+                version, server = params.get("protocolVersion") or LATEST, {"name": NAME, "version": "0"}
+                result: Record = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
+                answer = {"result": {**result, "instructions": why}}
             elif method == "tools/list":
-                result = {"tools": []}
+                answer = {"result": {"tools": []}}
             elif method == "tools/call":
                 text: list[Json] = [] if str(params.get("name")).endswith("_hook") else [{"type": "text", "text": why}]
-                result = {"content": text, "isError": bool(text)}
+                answer = {"result": {"content": text, "isError": bool(text)}}
+            elif method != "ping":
+                answer = {"error": {"code": -32601, "message": f"Method not found: {str(method)[:CAUSE_CHARS]}"}}
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # a notification, or nothing that this can answer
-        print(json.dumps({"jsonrpc": "2.0", "id": request, "result": result}), flush=True)
+        print(json.dumps({"jsonrpc": "2.0", "id": request, **answer}), flush=True)
 
 
 def again() -> str:
@@ -116,19 +120,42 @@ def again() -> str:
 
 
 def source() -> str:
-    """Return what was installed: a folder, a wheel or an address where that is on record, else the package's name."""
+    """Return what was installed, with extras: a folder, a file or an address where one is on record, else a version.
+
+    The package's name alone where nothing is on record.
+    """
     import json
     from importlib import metadata
     from urllib.parse import unquote
 
     try:
-        origin = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
-        url, version_control = str(origin.get("url", "")), origin.get("vcs_info", {}).get("vcs", "")
-    except (metadata.PackageNotFoundError, ValueError, AttributeError):
+        ours = metadata.distribution(NAME)
+        origin, name = json.loads(ours.read_text("direct_url.json") or "{}"), NAME + _extras(ours.requires or [])
+        url, folder, git = str(origin.get("url", "")), str(origin.get("subdirectory", "")), origin.get("vcs_info", {})
+        kind, revision = str(git.get("vcs", "")), str(git.get("commit_id", ""))
+        if not url:
+            return f"{name}=={ours.metadata['Version']}"
+    except (metadata.PackageNotFoundError, ValueError, AttributeError, KeyError, TypeError):
         return NAME
-    if url.startswith("file://"):
-        return unquote(url.removeprefix("file://"))
-    return f"{version_control}+{url}" if url and version_control else url or NAME
+    if url.startswith("file://") and not kind and not folder:
+        return unquote(url.removeprefix("file://")) + name.removeprefix(NAME)
+    address = f"{kind}+{url}@{revision}" if kind and revision else f"{kind}+{url}" if kind else url
+    return f"{name} @ {address}{'#subdirectory=' if folder else ''}{folder}"
+
+
+def _extras(requires: list[str]) -> str:
+    """Return the extras of which every package is here, as they follow a name: "[code,server]", "" for none."""
+    import re
+    from importlib import metadata
+
+    here: dict[str, bool] = {}
+    for requirement in requires:
+        package, extra = re.match(r"[\w.-]+", requirement), re.search(r"\bextra ==\W+([\w-]+)", requirement)
+        if package and extra:
+            is_here = any(metadata.distributions(name=package.group()))
+            here[extra.group(1)] = here.get(extra.group(1), True) and is_here
+    kept = [extra for extra, is_here in here.items() if is_here]
+    return f"[{','.join(kept)}]" if kept else ""
 
 
 def _was_importing(frames: TracebackType | None) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from labs import until
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from memory_anchor.domain.errors import BrokenInstallation, MemoryAnchorError
 from memory_anchor.front.clients import places
@@ -214,6 +215,48 @@ def test_an_agent_of_a_broken_installation_connects_and_is_told_what_mends_it(
     assert agent.is_told, agent
 
 
+GIT = {"url": "https://example.org/a.git", "vcs_info": {"vcs": "git", "commit_id": "abc123"}}
+
+
+@pytest.mark.parametrize(
+    ("origin", "again"),
+    [
+        ({}, "'memory-anchor[here]==0.1.0'"),
+        (GIT, "'memory-anchor[here] @ git+https://example.org/a.git@abc123'"),
+        ({**GIT, "subdirectory": "py"}, "'memory-anchor[here] @ git+https://example.org/a.git@abc123#subdirectory=py'"),
+        ({"url": "https://example.org/a.whl"}, "'memory-anchor[here] @ https://example.org/a.whl'"),
+        ({"url": "file:///my%20code", "dir_info": {}}, "'/my code[here]'"),
+    ],
+)
+def test_what_is_installed_again_is_what_was(tmp_path: Path, origin: Mapping[str, object], again: str) -> None:
+    """Rule installation: its version or revision, and each extra of which every package is there."""
+    broken = Broken(tmp_path, removed("recall/search.py"))
+    (listed,) = tmp_path.glob("*.dist-info")
+    extras = {"here": ["pyyaml>=6", "rich"], "gone": ["rich", "package-of-nobody"]}
+    with (listed / "METADATA").open("a") as text:
+        text.writelines(f"Requires-Dist: {each}; extra == '{name}'\n" for name in extras for each in extras[name])
+    (listed / "direct_url.json").write_text(json.dumps(origin))
+
+    assert f" {again}`" in " ".join(broken.run("search", "deploy").stderr.split())
+
+
+def test_a_client_of_a_broken_installation_that_asks_for_more_gets_an_error(tmp_path: Path) -> None:
+    """Rule installation: no method of ours is no success; a client that names no version gets the newest."""
+    broken = Broken(tmp_path, removed("runtime/wire.py"))
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": n, "method": method, "params": {}})
+        for n, method in enumerate(["initialize", "ping", "resources/list"])
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "memory_anchor", "mcp"],
+        env=broken.env, cwd=broken.home, input="\n".join(lines) + "\n", capture_output=True, text=True,
+        timeout=CLIENT_WAITS_S,
+    )  # fmt: skip
+    opened, pinged, asked = (json.loads(line) for line in done.stdout.splitlines())
+    assert opened["result"]["protocolVersion"] == HANDSHAKE_PROTOCOL_VERSIONS[-1], done.stderr
+    assert (pinged["result"], asked["error"]["code"]) == ({}, -32601)
+
+
 @pytest.mark.parametrize("name", ["extensions/library/memory.py", "extensions/library/doors.py", "recall/search.py"])
 def test_a_program_with_a_broken_installation_gets_our_error(tmp_path: Path, name: str) -> None:
     """Rule installation: at the import or at the first call; it is an ImportError too."""
@@ -296,6 +339,7 @@ def test_a_hook_of_an_installation_that_was_moved_fails_nobody(tmp_path: Path, l
     lines = [
         {"method": "initialize", "params": {}, "jsonrpc": "2.0", "id": "opens"},
         *({"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": id} for id, params in asks.items()),
+        *({"method": method, "jsonrpc": "2.0", "id": method} for method in ("ping", "resources/list")),
     ]
     done = subprocess.run(
         [own["command"], *own["args"]],
@@ -303,6 +347,7 @@ def test_a_hook_of_an_installation_that_was_moved_fails_nobody(tmp_path: Path, l
         text=True,
         input="".join(f"{json.dumps(x)}\n" for x in lines),
     )
-    told = {answer["id"]: answer["result"] for answer in map(json.loads, done.stdout.splitlines())}
+    told = {answer["id"]: answer.get("result") for answer in map(json.loads, done.stdout.splitlines())}
+    assert told["ping"] == {} and told["resources/list"] is None and '"code":-32601' in done.stdout
     assert "install it again" in told["opens"]["instructions"] and told["call"]["isError"]
     assert told["hook"]["content"] == []
