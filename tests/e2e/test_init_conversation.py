@@ -168,3 +168,17 @@ def test_a_command_that_another_installer_left_is_used_where_it_is_this_version(
     other.write_text(f"#!/bin/sh\necho memory-anchor {wire.VERSION}\n", encoding="utf-8")
     done = seat.shell(*words, **uv)
     assert done.returncode == 0 and f"installed as {other}" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="snaps are of Linux")
+def test_in_a_terminal_of_a_snap_the_memory_is_begun_in_the_usual_folder(tmp_path: Path) -> None:
+    """Rule install.stays: and one sentence says so; what commands there use next is the same memory."""
+    seat = Seat(tmp_path, project="home", goal="")
+    snap = tmp_path / "home" / "snap" / "code" / "185" / ".local" / "share"
+    env = {"XDG_DATA_HOME": str(snap), "MEMORY_ANCHOR_DATA_DIR": ""}
+
+    done = seat.shell("init", "--yes", "--client", "none", "--goal", "Keep it warm", **env)
+
+    assert done.returncode == 0 and "XDG_DATA_HOME: folders that go with a snap's revision" in done.stdout
+    assert (tmp_path / "home" / ".local" / "share" / "memory-anchor").is_dir() and not snap.exists()
+    seat.shell("engine", "stop", **env)

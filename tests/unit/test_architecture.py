@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "extensions.service": 3547,
     "extensions.sessions": 3003,
     "extensions.transfer": 2150,
-    "front": 9471,
+    "front": 9479,
     "hooks": 1244,
     "identity": 3713,
     "ingest": 4561,

@@ -197,8 +197,8 @@ def test_a_terminal_of_a_snap_begins_no_memory_in_the_folder_of_its_revision(
 
     plan = install("vscode", env=env)
 
-    said = "the folders of XDG_DATA_HOME and XDG_CONFIG_HOME go with a snap's revision: the usual ones are used instead"
-    assert said in plan.text() and plan.as_dict()["note"] == said
+    assert plan.note.startswith("XDG_DATA_HOME and XDG_CONFIG_HOME: folders that go with a snap's revision")
+    assert plan.note in plan.text() and plan.as_dict()["note"] == plan.note
     assert [change.file for change in plan.changes] == [home / ".config" / "Code" / "User" / "mcp.json"]
     assert wire.data_dir(env) == str(home / ".local" / "share" / "memory-anchor") and not snap.exists()
     (snap / ".local" / "share" / "memory-anchor").mkdir(parents=True)

@@ -161,13 +161,15 @@ def _set_up(
 ) -> tuple[Record, list[MemoryAnchorError]]:
     """Ask what is open, then do it; return the outcome of each part, and the errors."""
     from memory_anchor.front.clients import install
-    from memory_anchor.front.clients.places import CLIENTS
+    from memory_anchor.front.clients.places import CLIENTS, note_on_env
 
     allowed = [name for name in CLIENTS if name != "json"]
     if unknown := [name for name in given.clients or () if name not in allowed]:
         raise BadInput(f"--client is {unknown[0]!r}; allowed are {', '.join([*allowed, NO_CLIENT])}")
     if install.runs_from_cache(os.environ) and not asker.as_json:
         print_dim("installing Memory Anchor as a tool of uv, so that it stays")
+    if (note := note_on_env(os.environ)) and not asker.as_json:
+        print_dim(note)
     tool = install.install_tool()  # before anything is written: where it fails, nothing was changed
     made = []
     try:

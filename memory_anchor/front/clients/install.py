@@ -201,10 +201,10 @@ class _Site:
 
     def __init__(self, env: Mapping[str, str] | None) -> None:
         given = dict(os.environ if env is None else env)
-        passing = [name for name in wire.XDG if wire.is_of_a_snap(given, name)]
-        self.env = {name: value for name, value in given.items() if name not in passing}
-        lost = f"the folders of {' and '.join(passing)} go with a snap's revision: the usual ones are used instead"
-        self.note_on_env = lost if passing else ""
+        self.note_on_env = places.note_on_env(given)
+        self.env = {
+            name: text for name, text in given.items() if not (name in wire.XDG and wire.is_of_a_snap(given, name))
+        }
         self.home = Path(self.env.get("HOME") or Path.home())
         self.project = Path(wire.project_of(self.env, wire.working_folder()) or wire.working_folder())
         self.command = own_command(self.env)

@@ -383,6 +383,12 @@ def _places_of(env: Mapping[str, str]) -> dict[str, str]:
     return {name: str(Path(env[name]).expanduser().absolute()) for name in WRITTEN_OUT if env.get(name)}
 
 
+def note_on_env(env: Mapping[str, str]) -> str:
+    """Return one sentence on variables of this terminal that nothing here is begun by, "" for none."""
+    names = " and ".join(name for name in wire.XDG if wire.is_of_a_snap(env, name))
+    return f"{names}: folders that go with a snap's revision; the usual ones are used instead" if names else ""
+
+
 def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping[str, str]) -> Record:
     """Return event -> the matcher groups that are ours, each hook a process."""
     if sys.platform == "win32":
