@@ -150,10 +150,11 @@ def _extras(requires: list[str]) -> str:
 
     here: dict[str, bool] = {}
     for requirement in requires:
-        package, extra = re.match(r"[\w.-]+", requirement), re.search(r"\bextra ==\W+([\w-]+)", requirement)
+        marker = requirement.replace("'", '"').partition('extra == "')[2]
+        package, extra = re.match(r"[\w.-]+", requirement), marker.partition('"')[0]
         if package and extra:
             is_here = any(metadata.distributions(name=package.group()))
-            here[extra.group(1)] = here.get(extra.group(1), True) and is_here
+            here[extra] = here.get(extra, True) and is_here
     kept = [extra for extra, is_here in here.items() if is_here]
     return f"[{','.join(kept)}]" if kept else ""
 

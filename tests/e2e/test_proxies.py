@@ -74,7 +74,9 @@ def behind(proxy: Any, folder: Path) -> Iterator[httpx2.Client]:
     env = {**os.environ, "MEMORY_DOMAIN": "localhost", "HOME": str(folder)}
     running = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:
-        until(authority.exists, "the proxy has its certificate")
+        until(
+            lambda: authority.exists() and "END CERT" in authority.read_text("ascii"), "the proxy has its certificate"
+        )
         client = httpx2.Client(base_url=base, verify=ssl.create_default_context(cafile=authority), timeout=30)
 
         def ready() -> bool:
