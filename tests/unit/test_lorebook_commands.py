@@ -24,6 +24,8 @@ from memory_anchor.domain.model import Actor, Caller, Trust
 from memory_anchor.domain.rights import purge_digest
 from memory_anchor.extensions.lorebook import books
 from memory_anchor.extensions.lorebook.books import BookRecord, LorebookStore, books_of, home_of
+from memory_anchor.extensions.lorebook.commands import FILE_BYTES_MAX
+from memory_anchor.extensions.lorebook.requests import FILE_CONTENT_MAX
 from memory_anchor.extensions.lorebook.use_cases import lore_of
 from memory_anchor.extensions.prompts.assembly import assemble
 from memory_anchor.identity.keys import Signer
@@ -198,6 +200,11 @@ def test_bad_files_are_refused_in_one_sentence_and_change_nothing(run: Run, tmp_
     assert run("lorebook", "scan", "x").exit_code == 2
     assert run("lorebook", "show", "x").exit_code == 3
     assert told(run("lorebook", "list", "--json"))["books"] == []
+
+
+def test_the_largest_file_that_a_command_reads_is_the_largest_that_a_request_takes() -> None:
+    """Rule once: the command has the bound in bytes of its own, since the request costs it pydantic."""
+    assert len(base64.b64encode(bytes(FILE_BYTES_MAX))) == FILE_CONTENT_MAX
 
 
 def test_a_humans_book_is_semi_trusted_and_only_a_human_replaces_or_removes_it(
